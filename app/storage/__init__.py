@@ -1,0 +1,1 @@
+"""PostgreSQL: the tables, the statements, and one method a transition."""

@@ -1,0 +1,163 @@
+"""Connections: how they are made, how many, and which of their errors pass by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import asyncpg
+import stamina
+import structlog
+from sqlalchemy import make_url
+
+from app.errors import SettingsError, StoreUnavailable
+
+log = structlog.get_logger(__name__)
+
+PATIENCE_SECONDS = 30.0
+"""How long a statement is tried again while the database restarts, fails over or has no connection to give."""
+
+# Each of these means that the statement did not commit, or that its acknowledgement was lost; every statement of the
+# store is safe to send again in both cases.
+PASSING: tuple[type[Exception], ...] = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    asyncpg.InterfaceError,
+    TimeoutError,
+)
+
+
+def asyncpg_dsn(url: str) -> str:
+    """Turn a database URL of any PostgreSQL scheme into the one that asyncpg reads.
+
+    Raises:
+        SettingsError: it is not the URL of a PostgreSQL database.
+    """
+    return _url(url, "postgresql")
+
+
+def sqlalchemy_url(url: str) -> str:
+    """The same for SQLAlchemy, which reads a plain `postgresql://` as another driver's."""
+    return _url(url, "postgresql+asyncpg")
+
+
+def _url(url: str, scheme: str) -> str:
+    try:
+        parsed = make_url(url)
+    except Exception as unreadable:
+        raise SettingsError("DATABASE_URL cannot be read; it looks like postgresql://user@host:5432/name") from unreadable
+    if parsed.drivername.split("+")[0] not in ("postgresql", "postgres"):
+        raise SettingsError("DATABASE_URL must be that of a PostgreSQL database: postgresql://user@host:5432/name")
+    return parsed.set(drivername=scheme).render_as_string(hide_password=False)
+
+
+async def _keep(_: asyncpg.Connection[Any]) -> None:
+    """Give a connection back as it is: no statement of the store leaves session state, and a RESET is a round trip."""
+
+
+class Database:
+    """A pool of connections with a fair queue before it, and retries for faults that pass.
+
+    Args:
+        url: any PostgreSQL URL.
+        name: shown as application_name to operators.
+        connections: the most that are open at once.
+        statement_seconds: a statement that takes longer is ended by the server.
+        patience_seconds: how long a statement is tried again after a passing fault.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str = "perdure",
+        connections: int = 10,
+        statement_seconds: float = 30.0,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self.url = url
+        self._dsn = asyncpg_dsn(url)
+        self._connections = connections
+        self._patience = patience_seconds
+        self._session = {
+            "application_name": name,
+            "statement_timeout": str(int(statement_seconds * 1000)),
+            "lock_timeout": "10000",
+            "idle_in_transaction_session_timeout": "60000",
+        }
+        # asyncpg's own queue lets late callers overtake; this one is first come, first served.
+        self._turn = asyncio.Semaphore(connections)
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def __aenter__(self) -> Self:
+        async for attempt in self._retries():
+            with attempt:
+                self._pool = await asyncpg.create_pool(
+                    self._dsn,
+                    min_size=1,
+                    max_size=self._connections,
+                    reset=_keep,
+                    server_settings=self._session,
+                    timeout=10,
+                )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            try:
+                await asyncio.wait_for(self._pool.close(), 5)
+            except TimeoutError:
+                self._pool.terminate()
+
+    async def fetch(self, statement: str, *args: object) -> list[asyncpg.Record]:
+        """Run one statement as its own transaction, again after a passing fault.
+
+        Raises:
+            StoreUnavailable: the fault did not pass in time.
+        """
+        try:
+            async for attempt in self._retries():
+                with attempt:
+                    async with self.connection() as connection:
+                        return await connection.fetch(statement, *args)
+        except PASSING as fault:
+            log.warning("database unavailable", fault=type(fault).__name__)
+            raise StoreUnavailable("The task store cannot be reached. Try again later.") from fault
+        raise AssertionError("a retried statement neither returned nor raised")
+
+    async def fetchrow(self, statement: str, *args: object) -> asyncpg.Record | None:
+        """As `fetch`, for the first row, or None."""
+        rows = await self.fetch(statement, *args)
+        return rows[0] if rows else None
+
+    async def executemany(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run one statement for many rows in one transaction; not tried again."""
+        async with self.connection() as connection:
+            await connection.executemany(statement, rows)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        """One connection of the pool, in the order of asking."""
+        if self._pool is None:
+            raise AssertionError("the database is used before it was opened")
+        async with self._turn, self._pool.acquire() as connection:
+            yield connection  # type: ignore[misc]  # a proxy with the connection's methods
+
+    def _retries(self) -> Any:
+        return stamina.retry_context(
+            on=PASSING, attempts=None, timeout=self._patience, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
+        )

@@ -1,0 +1,165 @@
+"""The schema's revision: bringing a database to the one that this release needs, and refusing to work on another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import stamina
+import structlog
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, pool
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+import app
+from app.errors import SchemaError, SettingsError, StoreUnavailable
+from app.storage.database import PASSING, PATIENCE_SECONDS, asyncpg_dsn
+from app.storage.schema import SCHEMA
+
+log = structlog.get_logger(__name__)
+
+_LOCKED = ("55P03", "40P01")  # lock_not_available, deadlock_detected
+
+
+async def upgrade(url: str, *, tries: int = 10, pause_seconds: float = 2.0) -> str:
+    """Bring the database to this release's revision. Others that try at the same time wait, and find the work done.
+
+    A migration that does not get its locks within 10 s gives up, so that nobody waits behind it, and is tried again.
+
+    Args:
+        tries: how often it is tried.
+        pause_seconds: how long it leaves the tables to others in between.
+
+    Returns:
+        The revision that it is at now.
+
+    Raises:
+        SchemaError: the database is at a revision that this release does not know, or was too busy. In both cases
+            nothing was changed.
+        SettingsError: the server does not let us in.
+        StoreUnavailable: the server could not be reached in time.
+    """
+    head = _scripts().get_current_head() or ""
+    for last in [False] * (tries - 1) + [True]:
+        async with _connect(url) as connection:
+            _check_known(await _revision(connection))
+            try:
+                await _run(connection, lambda config: command.upgrade(config, "head"))
+            except DBAPIError as refused:
+                if last or getattr(refused.orig, "sqlstate", None) not in _LOCKED:
+                    raise _explain(refused) from refused
+            else:
+                return head
+        log.warning("the migration waits for a busy table", pause_seconds=pause_seconds)
+        await asyncio.sleep(pause_seconds)
+    raise AssertionError("the last try neither returned nor raised")
+
+
+async def current(url: str) -> str | None:
+    """The revision that the database is at; None: Perdure has no tables there.
+
+    Raises:
+        SettingsError: the server does not let us in.
+        StoreUnavailable: the server could not be reached in time.
+    """
+    async with _connect(url) as connection:
+        return await _revision(connection)
+
+
+async def require_head(url: str) -> None:
+    """Return if the database is at this release's revision.
+
+    Raises:
+        SchemaError: it is at another; the message says what to do.
+        SettingsError: the server does not let us in.
+        StoreUnavailable: the server could not be reached in time.
+    """
+    found, head = await current(url), _scripts().get_current_head()
+    if found == head:
+        return
+    _check_known(found)
+    if found is None:
+        raise SchemaError("The database has no tables of Perdure yet: run `perdure migrate`")
+    raise SchemaError(f"The database is at revision {found}, this release needs {head}: run `perdure migrate`")
+
+
+def alembic_config() -> Config:
+    """Alembic's configuration, with the migrations of this release: beside the code in a wheel, else the checkout's."""
+    package = Path(app.__file__).parent
+    folder = next(path for path in (package / "migrations", package.parent / "migrations") if path.is_dir())
+    config = Config()
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    return config
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(alembic_config())
+
+
+def _check_known(found: str | None) -> None:
+    if found is not None and found not in {script.revision for script in _scripts().walk_revisions()}:
+        raise SchemaError(
+            f"The database is at revision {found}, which this release does not know: a newer one has migrated it. "
+            "Run that release; the `perdure migrate` of this one cannot go back"
+        )
+
+
+def _explain(refused: DBAPIError) -> Exception:
+    state = getattr(refused.orig, "sqlstate", None)
+    if state in _LOCKED:
+        return SchemaError("The tables are too busy to be migrated. Nothing was changed: run `perdure migrate` again")
+    if state == asyncpg.InsufficientPrivilegeError.sqlstate:
+        return SchemaError("The role in DATABASE_URL may not make tables: run `perdure migrate` with one that may")
+    return refused
+
+
+async def _revision(connection: asyncpg.Connection[Any]) -> str | None:
+    try:
+        found: str | None = await connection.fetchval(f"SELECT version_num FROM {SCHEMA}.alembic_version")
+    except asyncpg.UndefinedTableError:
+        return None
+    return found
+
+
+async def _run(connection: asyncpg.Connection[Any], what: Callable[[Config], object]) -> None:
+    """Run an alembic command on this connection. Alembic's context is global: not two at once in one process."""
+    config = alembic_config()
+
+    def run(bound: Connection) -> None:
+        config.attributes["connection"] = bound
+        what(config)
+
+    async def lend() -> Any:
+        return connection
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=lend, poolclass=pool.NullPool)
+    async with engine.connect() as lent:
+        await lent.run_sync(run)
+
+
+@asynccontextmanager
+async def _connect(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """One connection, with patience for a server that is just starting."""
+    dsn = asyncpg_dsn(url)
+    connection: asyncpg.Connection[Any] | None = None
+    try:
+        async for attempt in stamina.retry_context(on=PASSING, attempts=None, timeout=PATIENCE_SECONDS):
+            with attempt:
+                connection = await asyncpg.connect(dsn, timeout=10, server_settings={"application_name": "perdure"})
+    except PASSING as fault:
+        raise StoreUnavailable("The database cannot be reached: check DATABASE_URL, and that it runs") from fault
+    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as refused:
+        raise SettingsError(f"DATABASE_URL is refused by the server: {refused}") from refused
+    if connection is None:
+        raise AssertionError("a retried connect neither returned nor raised")
+    try:
+        yield connection
+    finally:
+        await connection.close()

@@ -1,0 +1,75 @@
+"""What other processes are told after a commit: that tools have work, and that tasks have changed.
+
+A notification is a hint that can be lost: everything works without, only later. It never shares a transaction with a
+write, since NOTIFY takes a lock on the whole database at commit, and its failure never fails a write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from uuid import UUID
+
+import structlog
+
+from app.domain.task import Status, Task
+from app.storage.database import PASSING, Database
+
+log = structlog.get_logger(__name__)
+
+READY = "perdure_ready"
+"""Channel: names of tools that have work, separated by spaces."""
+
+CHANGED = "perdure_changed"
+"""Channel: ids of tasks that have changed, separated by spaces."""
+
+PAYLOAD_BYTES = 7900
+_NOTIFY = "SELECT pg_notify(n.channel, n.payload) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)"
+
+
+class Notifier:
+    """Collects what changed and sends it from one task: at once when idle, together with the next when not."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._ready: set[str] = set()
+        self._changed: set[UUID] = set()
+        self._work = asyncio.Event()
+
+    def changed(self, task: Task, *, ready: bool = False) -> None:
+        """A commit changed this task; with `ready`, and if it still works, a worker is wanted for it too."""
+        self._changed.add(task.task_id)
+        if ready and task.status is Status.WORKING:
+            self._ready.add(task.tool)
+        self._work.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            ready, self._ready = self._ready, set()
+            changed, self._changed = self._changed, set()
+            try:
+                await self._send(ready, changed)
+            except PASSING as fault:
+                log.warning("notification lost; others see the change when they poll", fault=type(fault).__name__)
+
+    async def _send(self, ready: set[str], changed: set[UUID]) -> None:
+        payloads = [(READY, text) for text in chunks(sorted(ready))]
+        payloads += [(CHANGED, text) for text in chunks(str(task_id) for task_id in changed)]
+        async with self._db.connection() as connection:
+            await connection.execute(_NOTIFY, [c for c, _ in payloads], [p for _, p in payloads])
+
+
+def chunks(words: Iterable[str]) -> list[str]:
+    """Join words by spaces into texts that fit a payload. A word that fits none is passed over: a poll finds it."""
+    texts: list[str] = []
+    for word in words:
+        if len(word.encode()) > PAYLOAD_BYTES:
+            continue
+        if texts and len(texts[-1].encode()) + len(word.encode()) < PAYLOAD_BYTES:
+            texts[-1] += " " + word
+        else:
+            texts.append(word)
+    return texts

@@ -1,0 +1,99 @@
+"""Rows, turned into the values of the domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+import asyncpg
+
+from app.domain.task import Claim, Json, Question, Reply, Status, Task, TaskState
+
+Record = asyncpg.Record
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueRow:
+    """A tool as the catalogue holds it: what clients see, and the policy for its tasks, both as JSON text."""
+
+    name: str
+    definition: Json
+    options: Json
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """An attempt that the database thinks a worker is running."""
+
+    task_id: UUID
+    epoch: int
+    cancel_requested: bool
+
+
+def task(row: Record) -> Task:
+    """Build a `Task` from a row that holds the columns of `statements._TASK`."""
+    return Task(
+        task_id=row["task_id"],
+        owner=row["owner"],
+        tool=row["tool"],
+        status=Status(row["status"]),
+        status_message=row["status_message"],
+        reply=Reply(row["reply"]),
+        epoch=row["epoch"],
+        version=row["version"],
+        ttl_ms=row["ttl_ms"],
+        poll_interval_ms=row["poll_interval_ms"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        cancel_requested=row["cancel_requested"],
+        expired=row["expired"],
+    )
+
+
+def state(row: Record) -> TaskState:
+    """Build a `TaskState` from a row of `statements.GET`."""
+    questions = zip(row["keys"] or (), row["requests"] or (), strict=True)
+    return TaskState(
+        task=task(row),
+        questions=tuple(Question(key, Json(request)) for key, request in questions),
+        result=row["result"],
+        error=row["error"],
+    )
+
+
+def claim(row: Record, worker_id: UUID, history: Iterable[Record]) -> Claim:
+    """Build a `Claim` from a row of `statements.CLAIM` and the rows of `statements.HISTORY` for its task."""
+    steps: dict[str, Json] = {}
+    answers: dict[str, Json] = {}
+    questions: dict[str, Json] = {}
+    for item in history:
+        if item["kind"] == "step":
+            steps[item["key"]] = item["value"]
+            continue
+        questions[item["key"]] = item["request"]
+        if item["value"] is not None:
+            answers[item["key"]] = item["value"]
+    return Claim(
+        task=task(row),
+        worker_id=worker_id,
+        params=row["params"],
+        capabilities=row["capabilities"],
+        revision=row["revision"],
+        trace_context=row["trace_context"],
+        remaining_ms=row["remaining_ms"],
+        steps=steps,
+        answers=answers,
+        questions=questions,
+    )
+
+
+def holding(row: Record) -> Holding:
+    """Build a `Holding` from a row of `statements.HOLDINGS`."""
+    return Holding(row["task_id"], row["epoch"], row["cancel_requested"])
+
+
+def catalogue(row: Record) -> CatalogueRow:
+    """Build a `CatalogueRow` from a row of `statements.READ_TOOLS`."""
+    return CatalogueRow(row["name"], row["definition"], row["options"], row["digest"])

@@ -1,0 +1,477 @@
+"""The hot statements, each with a name, as they are sent. None is built per call.
+
+Rules that all of them keep:
+    - one statement is one transition, and its own transaction;
+    - the task's row is locked first, then its children are written; many rows are locked in the order of their ids;
+    - no statement decides from a child table that it would have to lock: `questions_open` on the row does;
+    - `version` and `updated_at` change when a client can see the difference, and only then;
+    - an attempt's write is fenced by task, epoch, worker and `status = 'working'`.
+
+`held` is the fence: it locks the row and sees its newest version, or gives no row. `at` is the time that the
+transition writes everywhere, always later than the row's last one.
+"""
+
+from __future__ import annotations
+
+# The columns of a `Task`, in the order in which `rows.task` reads them; `t` is the task's row.
+_TASK = """
+    t.task_id, t.owner, t.tool, t.status, t.status_message, t.reply, t.epoch, t.version, t.ttl_ms,
+    coalesce(t.poll_interval_ms,
+        least(5000, greatest(1000, extract(epoch FROM now() - t.created_at) * 50))::integer) AS poll_interval_ms,
+    t.created_at, t.updated_at, t.cancel_requested_at IS NOT NULL AS cancel_requested,
+    coalesce(t.expires_at <= now(), false) AS expired"""
+
+_AT = "greatest(clock_timestamp(), t.updated_at + interval '1 microsecond') AS at"
+
+_HELD = f"""
+held AS MATERIALIZED (
+    SELECT t.task_id, t.worker_id, t.epoch, t.started_at, t.status_message, t.cancel_requested_at,
+        t.created_at, t.ttl_ms, {_AT}
+    FROM perdure.tasks AS t
+    WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
+    FOR NO KEY UPDATE
+)"""
+
+# An ended task is kept for its retention, and never for less than a ttl that was promised; ttlMs follows.
+_EXPIRES = """greatest(
+    h.created_at + h.ttl_ms * interval '1 millisecond',
+    h.at + r.retention_ms * interval '1 millisecond')"""
+_ENDED_TTL = f"ceil(extract(epoch FROM {_EXPIRES} - h.created_at) * 1000)::bigint"
+
+# $1 task_id $2 owner $3 tool $4 priority $5 reply $6 poll_interval_ms $7 ttl_ms
+# $8 method $9 params $10 capabilities $11 revision $12 trace_context
+# $13 retention_ms $14 timeout_ms $15 answer_within_ms $16 loss_limit
+# Primary key only. A second try of the same id inserts nothing and returns no row.
+CREATE = f"""
+WITH t AS (
+    INSERT INTO perdure.tasks AS t (
+        task_id, owner, tool, priority, status, reply, poll_interval_ms, ttl_ms, ready_at, deadline_at,
+        created_at, updated_at)
+    SELECT $1::uuid, $2, $3, $4::smallint, 'working', $5, $6::integer, $7::bigint,
+        c.now, c.now + $7::bigint * interval '1 millisecond', c.now, c.now
+    FROM (SELECT clock_timestamp() AS now) AS c
+    ON CONFLICT (task_id) DO NOTHING
+    RETURNING *
+), request AS (
+    INSERT INTO perdure.task_requests (
+        task_id, method, params, capabilities, revision, trace_context,
+        retention_ms, timeout_ms, answer_within_ms, loss_limit)
+    SELECT t.task_id, $8, $9, $10, $11, $12, $13, $14, $15, $16 FROM t
+)
+SELECT {_TASK} FROM t"""
+
+# $1 task_id $2 owner. Primary keys of four tables; questions are read for a parked task only.
+GET = f"""
+SELECT {_TASK}, o.result::text AS result, o.error::text AS error, q.keys, q.requests
+FROM perdure.tasks AS t
+LEFT JOIN perdure.task_outcomes AS o ON o.task_id = t.task_id
+LEFT JOIN LATERAL (
+    SELECT array_agg(i.key ORDER BY i.epoch, i.position) AS keys,
+        array_agg(i.request::text ORDER BY i.epoch, i.position) AS requests
+    FROM perdure.task_input_requests AS i
+    WHERE i.task_id = t.task_id AND NOT EXISTS (
+        SELECT 1 FROM perdure.task_input_responses AS a WHERE a.task_id = i.task_id AND a.key = i.key)
+) AS q ON t.status = 'input_required'
+WHERE t.task_id = $1 AND t.owner = $2"""
+
+# $1 task_id $2 owner $3 keys $4 responses.
+# Two answers on two replicas: the second waits for the row, and then its INSERT meets the first one's rows.
+ANSWER = f"""
+WITH parked AS MATERIALIZED (
+    SELECT t.task_id, t.created_at, t.ttl_ms, {_AT}
+    FROM perdure.tasks AS t
+    WHERE t.task_id = $1 AND t.owner = $2 AND t.status = 'input_required'
+    FOR NO KEY UPDATE
+), given AS (
+    INSERT INTO perdure.task_input_responses (task_id, key, response, answered_at)
+    SELECT p.task_id, a.key, a.response, p.at
+    FROM parked AS p
+    CROSS JOIN unnest($3::text[], $4::json[]) AS a (key, response)
+    WHERE EXISTS (
+        SELECT 1 FROM perdure.task_input_requests AS i WHERE i.task_id = p.task_id AND i.key = a.key)
+    ON CONFLICT (task_id, key) DO NOTHING
+    RETURNING key
+), counted AS (
+    SELECT count(*)::integer AS recorded FROM given
+), t AS (
+    UPDATE perdure.tasks AS t
+    SET questions_open = t.questions_open - c.recorded,
+        status = CASE WHEN t.questions_open = c.recorded THEN 'working' ELSE t.status END,
+        status_message = NULL,
+        ready_at = CASE WHEN t.questions_open = c.recorded THEN p.at END,
+        deadline_at = CASE WHEN t.questions_open = c.recorded
+            THEN p.created_at + p.ttl_ms * interval '1 millisecond' ELSE t.deadline_at END,
+        version = t.version + 1,
+        updated_at = p.at
+    FROM parked AS p, counted AS c
+    WHERE t.task_id = p.task_id AND c.recorded > 0
+    RETURNING t.*
+)
+SELECT {_TASK}, c.recorded FROM t CROSS JOIN counted AS c"""
+
+# $1 task_id $2 owner. One UPDATE: a task that no worker runs ends, one that runs is marked for its worker.
+CANCEL = f"""
+WITH h AS MATERIALIZED (
+    SELECT t.task_id, t.created_at, t.ttl_ms, {_AT}
+    FROM perdure.tasks AS t
+    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL
+    FOR NO KEY UPDATE
+)
+UPDATE perdure.tasks AS t
+SET cancel_requested_at = coalesce(t.cancel_requested_at, h.at),
+    status = CASE WHEN t.worker_id IS NULL THEN 'cancelled' ELSE t.status END,
+    status_message = CASE WHEN t.worker_id IS NULL THEN NULL ELSE t.status_message END,
+    questions_open = CASE WHEN t.worker_id IS NULL THEN 0 ELSE t.questions_open END,
+    ready_at = NULL,
+    deadline_at = CASE WHEN t.worker_id IS NULL THEN NULL ELSE t.deadline_at END,
+    finished_at = CASE WHEN t.worker_id IS NULL THEN h.at END,
+    expires_at = CASE WHEN t.worker_id IS NULL THEN {_EXPIRES} END,
+    ttl_ms = CASE WHEN t.worker_id IS NULL THEN {_ENDED_TTL} ELSE t.ttl_ms END,
+    version = t.version + CASE WHEN t.worker_id IS NULL THEN 1 ELSE 0 END,
+    updated_at = CASE WHEN t.worker_id IS NULL THEN h.at ELSE t.updated_at END
+FROM h
+JOIN perdure.task_requests AS r ON r.task_id = h.task_id
+WHERE t.task_id = h.task_id
+RETURNING {_TASK}"""
+
+# $1 worker_id $2 tools $3 limit. Index tasks_ready: the heads of each tool and priority, so that rows which this
+# worker may not take are never stepped over. `now()`, because no index can use clock_timestamp(). Never waits for a
+# lock. `seen` tells a caller that won too little whether others took the rest, or nothing is there.
+CLAIM = f"""
+WITH heads AS MATERIALIZED (
+    SELECT h.task_id, h.priority, h.ready_at
+    FROM unnest($2::text[]) AS w (tool)
+    CROSS JOIN generate_series(0, 3) AS p (priority)
+    CROSS JOIN LATERAL (
+        SELECT t.task_id, t.priority, t.ready_at
+        FROM perdure.tasks AS t
+        WHERE t.tool = w.tool AND t.priority = p.priority AND t.ready_at <= now()
+        ORDER BY t.ready_at
+        LIMIT 4 * $3::integer
+    ) AS h
+    ORDER BY h.priority, h.ready_at
+    LIMIT 4 * $3::integer
+), won AS MATERIALIZED (
+    SELECT t.task_id
+    FROM heads AS h
+    JOIN perdure.tasks AS t ON t.task_id = h.task_id
+    WHERE t.status = 'working' AND t.ready_at <= now()
+    ORDER BY h.priority, h.ready_at
+    LIMIT $3::integer
+    FOR NO KEY UPDATE OF t SKIP LOCKED
+), claimed AS (
+    UPDATE perdure.tasks AS t
+    SET worker_id = $1,
+        epoch = t.epoch + 1,
+        ready_at = NULL,
+        started_at = clock_timestamp(),
+        deadline_at = least(
+            t.created_at + t.ttl_ms * interval '1 millisecond',
+            clock_timestamp() + r.timeout_ms * interval '1 millisecond')
+    FROM won
+    JOIN perdure.task_requests AS r ON r.task_id = won.task_id
+    WHERE t.task_id = won.task_id AND t.status = 'working' AND t.ready_at <= now()
+    RETURNING t.*, r.params::text AS params, r.capabilities::text AS capabilities, r.revision,
+        r.trace_context::text AS trace_context
+)
+SELECT s.seen, {_TASK}, t.params, t.capabilities, t.revision, t.trace_context,
+    (extract(epoch FROM t.deadline_at - clock_timestamp()) * 1000)::bigint AS remaining_ms
+FROM (SELECT count(*) AS seen FROM heads) AS s
+LEFT JOIN claimed AS t ON true"""
+
+# $1 task_ids: what earlier attempts left behind, for those that have had one.
+HISTORY = """
+SELECT s.task_id, 'step' AS kind, s.name AS key, s.value::text AS value, NULL AS request
+FROM perdure.task_steps AS s
+WHERE s.task_id = ANY ($1::uuid[])
+UNION ALL
+SELECT i.task_id, 'question', i.key, a.response::text, i.request::text
+FROM perdure.task_input_requests AS i
+LEFT JOIN perdure.task_input_responses AS a ON a.task_id = i.task_id AND a.key = i.key
+WHERE i.task_id = ANY ($1::uuid[])"""
+
+# $1 task_id $2 epoch $3 worker_id $4 keys $5 requests. With a cancel pending the task ends instead.
+ASK = f"""
+WITH {_HELD}, asked AS (
+    INSERT INTO perdure.task_input_requests (task_id, key, request, epoch, position, asked_at)
+    SELECT h.task_id, q.key, q.request, h.epoch, q.position, h.at
+    FROM held AS h
+    CROSS JOIN unnest($4::text[], $5::json[]) WITH ORDINALITY AS q (key, request, position)
+    WHERE h.cancel_requested_at IS NULL
+), attempt AS (
+    INSERT INTO perdure.task_attempts (task_id, epoch, worker_id, started_at, ended_at, ended)
+    SELECT h.task_id, h.epoch, h.worker_id, h.started_at, h.at, 'cancelled'
+    FROM held AS h
+    WHERE h.cancel_requested_at IS NOT NULL
+)
+UPDATE perdure.tasks AS t
+SET status = CASE WHEN h.cancel_requested_at IS NULL THEN 'input_required' ELSE 'cancelled' END,
+    status_message = NULL,
+    worker_id = NULL,
+    questions_open = CASE WHEN h.cancel_requested_at IS NULL THEN cardinality($4::text[]) ELSE 0 END,
+    deadline_at = CASE WHEN h.cancel_requested_at IS NULL THEN least(
+        h.created_at + h.ttl_ms * interval '1 millisecond',
+        h.at + r.answer_within_ms * interval '1 millisecond') END,
+    finished_at = CASE WHEN h.cancel_requested_at IS NOT NULL THEN h.at END,
+    expires_at = CASE WHEN h.cancel_requested_at IS NOT NULL THEN {_EXPIRES} END,
+    ttl_ms = CASE WHEN h.cancel_requested_at IS NOT NULL THEN {_ENDED_TTL} ELSE t.ttl_ms END,
+    version = t.version + 1,
+    updated_at = h.at
+FROM held AS h
+JOIN perdure.task_requests AS r ON r.task_id = h.task_id
+WHERE t.task_id = h.task_id
+RETURNING {_TASK}"""
+
+# $1 task_id $2 epoch $3 worker_id $4 name $5 value. A step that is there already is never overwritten.
+STEP = f"""
+WITH {_HELD}
+INSERT INTO perdure.task_steps (task_id, name, value, epoch, stepped_at)
+SELECT h.task_id, $4::text, $5::json, h.epoch, h.at FROM held AS h
+ON CONFLICT (task_id, name) DO NOTHING
+RETURNING value::text AS value"""
+
+# The memo of a step whose function ran in the same transaction: there a duplicate must fail, not be passed over.
+FENCE = f"WITH {_HELD} SELECT 1 AS held FROM held"
+MEMO = "INSERT INTO perdure.task_steps (task_id, name, value, epoch) VALUES ($1, $2, $3, $4)"
+
+# $1 task_id $2 name
+READ_STEP = "SELECT value::text AS value FROM perdure.task_steps WHERE task_id = $1 AND name = $2"
+
+# $1 task_id $2 epoch $3 worker_id $4 message
+STATUS = f"""
+UPDATE perdure.tasks AS t
+SET status_message = $4,
+    version = t.version + 1,
+    updated_at = greatest(clock_timestamp(), t.updated_at + interval '1 microsecond')
+WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
+RETURNING {_TASK}"""
+
+_FINISHED = f"""
+    worker_id = NULL,
+    deadline_at = NULL,
+    finished_at = h.at,
+    expires_at = {_EXPIRES},
+    ttl_ms = {_ENDED_TTL},
+    version = t.version + 1,
+    updated_at = h.at
+FROM held AS h
+JOIN perdure.task_requests AS r ON r.task_id = h.task_id
+WHERE t.task_id = h.task_id
+RETURNING {_TASK}"""
+
+# $1 task_id $2 epoch $3 worker_id $4 result
+FINISH = f"""
+WITH {_HELD}, outcome AS (
+    INSERT INTO perdure.task_outcomes (task_id, result, epoch)
+    SELECT h.task_id, $4::json, h.epoch FROM held AS h
+)
+UPDATE perdure.tasks AS t
+SET status = 'completed',
+    status_message = NULL,{_FINISHED}"""
+
+# $1 task_id $2 epoch $3 worker_id $4 error $5 status_message $6 error for operators or NULL
+FAIL = f"""
+WITH {_HELD}, outcome AS (
+    INSERT INTO perdure.task_outcomes (task_id, error, epoch)
+    SELECT h.task_id, $4::json, h.epoch FROM held AS h
+), attempt AS (
+    INSERT INTO perdure.task_attempts (task_id, epoch, worker_id, started_at, ended_at, ended, error)
+    SELECT h.task_id, h.epoch, h.worker_id, h.started_at, h.at, 'error', $6::text
+    FROM held AS h
+    WHERE $6::text IS NOT NULL
+)
+UPDATE perdure.tasks AS t
+SET status = 'failed',
+    status_message = $5,{_FINISHED}"""
+
+# $1 task_ids $2 epochs $3 worker_id. Goes back to the queue at once and uses nothing up; a pending cancel ends it.
+RELEASE = f"""
+WITH held AS MATERIALIZED (
+    SELECT t.task_id, t.worker_id, t.epoch, t.started_at, t.status_message, t.cancel_requested_at,
+        t.created_at, t.ttl_ms, {_AT}
+    FROM perdure.tasks AS t
+    JOIN unnest($1::uuid[], $2::integer[]) AS w (task_id, epoch) ON w.task_id = t.task_id AND w.epoch = t.epoch
+    WHERE t.worker_id = $3 AND t.status = 'working'
+    ORDER BY t.task_id
+    FOR NO KEY UPDATE OF t
+), attempt AS (
+    INSERT INTO perdure.task_attempts (task_id, epoch, worker_id, started_at, ended_at, ended)
+    SELECT h.task_id, h.epoch, h.worker_id, h.started_at, h.at,
+        CASE WHEN h.cancel_requested_at IS NULL THEN 'released' ELSE 'cancelled' END
+    FROM held AS h
+)
+UPDATE perdure.tasks AS t
+SET status = CASE WHEN h.cancel_requested_at IS NULL THEN 'working' ELSE 'cancelled' END,
+    status_message = NULL,
+    worker_id = NULL,
+    ready_at = CASE WHEN h.cancel_requested_at IS NULL THEN h.at END,
+    deadline_at = CASE WHEN h.cancel_requested_at IS NULL THEN h.created_at + h.ttl_ms * interval '1 millisecond' END,
+    finished_at = CASE WHEN h.cancel_requested_at IS NOT NULL THEN h.at END,
+    expires_at = CASE WHEN h.cancel_requested_at IS NOT NULL THEN {_EXPIRES} END,
+    ttl_ms = CASE WHEN h.cancel_requested_at IS NOT NULL THEN {_ENDED_TTL} ELSE t.ttl_ms END,
+    version = t.version + CASE WHEN coalesce(h.cancel_requested_at::text, h.status_message) IS NULL THEN 0 ELSE 1 END,
+    updated_at = CASE WHEN coalesce(h.cancel_requested_at::text, h.status_message) IS NULL
+        THEN t.updated_at ELSE h.at END
+FROM held AS h
+JOIN perdure.task_requests AS r ON r.task_id = h.task_id
+WHERE t.task_id = h.task_id
+RETURNING {_TASK}"""
+
+# $1 limit $2 error $3 message. Tasks whose worker's beat is old, or whose worker is gone. `lost` decides without a
+# lock; the lock then insists on the same epoch and worker, so that a task which moved on meanwhile is left alone.
+RESCUE = f"""
+WITH lost AS MATERIALIZED (
+    SELECT t.task_id, t.epoch, t.worker_id
+    FROM perdure.tasks AS t
+    LEFT JOIN perdure.workers AS w ON w.worker_id = t.worker_id
+    WHERE t.worker_id IS NOT NULL
+        AND (w.beat_at IS NULL OR w.beat_at <= now() - w.lease_ms * interval '1 millisecond')
+    LIMIT $1
+), h AS MATERIALIZED (
+    SELECT t.task_id, t.worker_id, t.epoch, t.started_at, t.status_message, t.created_at, t.ttl_ms, {_AT},
+        CASE
+            WHEN t.cancel_requested_at IS NOT NULL THEN 'cancelled'
+            WHEN t.losses >= r.loss_limit THEN 'failed'
+            ELSE 'working'
+        END AS next
+    FROM perdure.tasks AS t
+    JOIN lost AS l ON l.task_id = t.task_id AND l.epoch = t.epoch AND l.worker_id = t.worker_id
+    JOIN perdure.task_requests AS r ON r.task_id = t.task_id
+    WHERE t.status = 'working'
+    ORDER BY t.task_id
+    FOR NO KEY UPDATE OF t SKIP LOCKED
+), attempt AS (
+    INSERT INTO perdure.task_attempts (task_id, epoch, worker_id, started_at, ended_at, ended)
+    SELECT h.task_id, h.epoch, h.worker_id, h.started_at, h.at, 'lost' FROM h
+), outcome AS (
+    INSERT INTO perdure.task_outcomes (task_id, error)
+    SELECT h.task_id, $2::json FROM h WHERE h.next = 'failed'
+)
+UPDATE perdure.tasks AS t
+SET status = h.next,
+    status_message = CASE WHEN h.next = 'failed' THEN $3::text END,
+    worker_id = NULL,
+    losses = t.losses + 1,
+    ready_at = CASE WHEN h.next = 'working' THEN h.at END,
+    deadline_at = CASE WHEN h.next = 'working' THEN h.created_at + h.ttl_ms * interval '1 millisecond' END,
+    finished_at = CASE WHEN h.next <> 'working' THEN h.at END,
+    expires_at = CASE WHEN h.next <> 'working' THEN {_EXPIRES} END,
+    ttl_ms = CASE WHEN h.next <> 'working' THEN {_ENDED_TTL} ELSE t.ttl_ms END,
+    version = t.version + CASE WHEN h.next = 'working' AND h.status_message IS NULL THEN 0 ELSE 1 END,
+    updated_at = CASE WHEN h.next = 'working' AND h.status_message IS NULL THEN t.updated_at ELSE h.at END
+FROM h
+JOIN perdure.task_requests AS r ON r.task_id = h.task_id
+WHERE t.task_id = h.task_id
+RETURNING {_TASK}"""
+
+# $1 limit $2 how long a worker gets to end an attempt itself. Index tasks_deadline.
+# $3 $4 error and message of a task whose ttl is over, $5 $6 of one that was not answered, $7 $8 of one that ran too long.
+EXPIRE = f"""
+WITH due AS MATERIALIZED (
+    SELECT t.task_id
+    FROM perdure.tasks AS t
+    WHERE t.deadline_at <= now()
+        AND (t.worker_id IS NULL OR t.deadline_at <= now() - $2::interval)
+    ORDER BY t.deadline_at
+    LIMIT $1
+), h AS MATERIALIZED (
+    SELECT t.task_id, t.worker_id, t.epoch, t.started_at, t.created_at, t.ttl_ms, {_AT},
+        CASE
+            WHEN t.created_at + t.ttl_ms * interval '1 millisecond' <= now() THEN 'ttl'
+            WHEN t.status = 'input_required' AND t.reply = 'request' THEN 'abandoned'
+            WHEN t.status = 'input_required' THEN 'unanswered'
+            ELSE 'timeout'
+        END AS why
+    FROM perdure.tasks AS t
+    JOIN due AS d ON d.task_id = t.task_id
+    WHERE t.deadline_at <= now()
+    ORDER BY t.task_id
+    FOR NO KEY UPDATE OF t SKIP LOCKED
+), attempt AS (
+    INSERT INTO perdure.task_attempts (task_id, epoch, worker_id, started_at, ended_at, ended)
+    SELECT h.task_id, h.epoch, h.worker_id, h.started_at, h.at, 'expired' FROM h WHERE h.worker_id IS NOT NULL
+), outcome AS (
+    INSERT INTO perdure.task_outcomes (task_id, error)
+    SELECT h.task_id, CASE h.why WHEN 'ttl' THEN $3::json WHEN 'unanswered' THEN $5::json ELSE $7::json END
+    FROM h
+    WHERE h.why <> 'abandoned'
+)
+UPDATE perdure.tasks AS t
+SET status = CASE h.why WHEN 'abandoned' THEN 'cancelled' ELSE 'failed' END,
+    status_message = CASE h.why WHEN 'ttl' THEN $4::text WHEN 'unanswered' THEN $6 WHEN 'timeout' THEN $8 END,
+    worker_id = NULL,
+    ready_at = NULL,
+    questions_open = 0,
+    deadline_at = NULL,
+    finished_at = h.at,
+    expires_at = {_EXPIRES},
+    ttl_ms = {_ENDED_TTL},
+    version = t.version + 1,
+    updated_at = h.at
+FROM h
+JOIN perdure.task_requests AS r ON r.task_id = h.task_id
+WHERE t.task_id = h.task_id
+RETURNING {_TASK}"""
+
+# $1 limit $2 how long an expired task is still told apart from an unknown one. Children cascade.
+PURGE = """
+WITH due AS MATERIALIZED (
+    SELECT t.task_id
+    FROM perdure.tasks AS t
+    WHERE t.expires_at <= now() - $2::interval
+    ORDER BY t.expires_at
+    LIMIT $1
+), gone AS MATERIALIZED (
+    SELECT t.task_id
+    FROM perdure.tasks AS t
+    JOIN due AS d ON d.task_id = t.task_id
+    ORDER BY t.task_id
+    FOR UPDATE OF t SKIP LOCKED
+)
+DELETE FROM perdure.tasks AS t USING gone AS g WHERE t.task_id = g.task_id
+RETURNING t.task_id"""
+
+# $1 worker_id. Index tasks_running: all that the database thinks this worker runs.
+HOLDINGS = """
+SELECT t.task_id, t.epoch, t.cancel_requested_at IS NOT NULL AS cancel_requested
+FROM perdure.tasks AS t
+WHERE t.worker_id = $1"""
+
+REGISTER = """
+INSERT INTO perdure.workers (worker_id, host, pid, version, tools, slots, lease_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (worker_id) DO NOTHING"""
+BEAT = "UPDATE perdure.workers SET beat_at = clock_timestamp(), draining = $2 WHERE worker_id = $1 RETURNING 1 AS alive"
+LEAVE = "DELETE FROM perdure.workers WHERE worker_id = $1"
+
+# $1 how long. A worker that is gone for so long, and holds nothing any more.
+FORGET_WORKERS = """
+DELETE FROM perdure.workers AS w
+WHERE w.beat_at < now() - $1::interval
+    AND NOT EXISTS (SELECT 1 FROM perdure.tasks AS t WHERE t.worker_id = w.worker_id)"""
+
+# $1 names $2 definitions $3 options $4 digests. In the order of names, so that two workers cannot deadlock.
+PUBLISH_TOOLS = """
+INSERT INTO perdure.tools AS c (name, definition, options, digest, seen_at)
+SELECT n.name, n.definition, n.options, n.digest, now()
+FROM unnest($1::text[], $2::json[], $3::json[], $4::text[]) AS n (name, definition, options, digest)
+ORDER BY n.name
+ON CONFLICT (name) DO UPDATE
+SET definition = excluded.definition, options = excluded.options, digest = excluded.digest, seen_at = excluded.seen_at"""
+
+# $1 how long a tool is listed after its last worker.
+READ_TOOLS = """
+SELECT c.name, c.definition::text AS definition, c.options::text AS options, c.digest
+FROM perdure.tools AS c
+WHERE c.seen_at > now() - $1::interval
+ORDER BY c.name COLLATE "C\""""
+
+# Own lost acknowledgements, looked up after a fenced write found nothing: $1 task_id $2 epoch.
+OWN_OUTCOME = f"""
+SELECT {_TASK} FROM perdure.tasks AS t
+JOIN perdure.task_outcomes AS o ON o.task_id = t.task_id
+WHERE t.task_id = $1 AND o.epoch = $2"""
+OWN_QUESTION = f"""
+SELECT {_TASK} FROM perdure.tasks AS t
+WHERE t.task_id = $1 AND EXISTS (
+    SELECT 1 FROM perdure.task_input_requests AS i WHERE i.task_id = t.task_id AND i.epoch = $2)"""

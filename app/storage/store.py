@@ -1,0 +1,269 @@
+"""The life of a task: one method a transition, one transaction each, named by its verb, returning the row after it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import asyncpg
+
+from app.domain.task import Claim, Json, NewTask, Question, Task, TaskState
+from app.errors import StaleAttempt
+from app.storage import rows
+from app.storage import statements as sql
+from app.storage.database import Database
+from app.storage.rows import CatalogueRow, Holding
+
+if TYPE_CHECKING:
+    from app.storage.notifier import Notifier
+
+LOST = (
+    Json('{"code":-32603,"message":"The task lost too many workers and was given up"}'),
+    "The task was given up: the process that ran it died too often",
+)
+EXPIRED = (
+    Json('{"code":-32603,"message":"The task has expired"}'),
+    "The task was stopped: its time to live is over",
+)
+UNANSWERED = (
+    Json('{"code":-32603,"message":"A question of the task was not answered in time"}'),
+    "The task was given up: a question was not answered in time",
+)
+TIMED_OUT = (
+    Json('{"code":-32603,"message":"The task ran out of time"}'),
+    "The task was stopped: it ran longer than its tool allows",
+)
+
+STILL_KNOWN = timedelta(hours=1)
+"""For so long after its expiry a task is told apart from one that never was."""
+
+LISTED = timedelta(hours=24)
+"""A tool is listed for so long after its last worker."""
+
+FORGOTTEN = timedelta(hours=1)
+"""A worker's row is kept for so long after its last beat."""
+
+OVERDUE = timedelta(seconds=10)
+"""How long a worker gets to end an attempt that has run out of time, before it is ended without it."""
+
+
+class Store:
+    """The tasks, as the rest of Perdure sees them.
+
+    Every method is safe to repeat: one that committed, but whose acknowledgement was lost, does its work once.
+
+    Args:
+        database: where the statements go.
+        notifier: told of each change after its commit; None where nobody listens.
+    """
+
+    def __init__(self, database: Database, notifier: Notifier | None = None) -> None:
+        self._db = database
+        self._notifier = notifier
+
+    # -- for callers --------------------------------------------------------------------------------------------
+
+    async def create(self, new: NewTask) -> Task:
+        """Commit a new task, waiting for a worker."""
+        p = new.policy
+        row = await self._db.fetchrow(
+            sql.CREATE,
+            new.task_id,
+            new.owner,
+            new.tool,
+            p.priority,
+            new.reply.value,
+            p.poll_interval_ms,
+            p.ttl_ms,
+            new.method,
+            new.params,
+            new.capabilities,
+            new.revision,
+            new.trace_context,
+            p.retention_ms,
+            p.timeout_ms,
+            p.answer_within_ms,
+            p.losses,
+        )
+        if row is None:  # an earlier try had committed
+            state = await self.get(new.owner, new.task_id)
+            if state is None:
+                raise AssertionError("a task that exists belongs to another owner")
+            return state.task
+        return self._changed(rows.task(row), ready=True)
+
+    async def get(self, owner: str, task_id: UUID) -> TaskState | None:
+        """Read a task, its open questions and its outcome as of one moment. None: unknown, or another owner's."""
+        row = await self._db.fetchrow(sql.GET, task_id, owner)
+        return None if row is None else rows.state(row)
+
+    async def answer(self, owner: str, task_id: UUID, responses: Mapping[str, Json]) -> Task | None:
+        """Record answers; when none is open any more, the task waits for a worker again.
+
+        The first answer to a key stands. Keys that were never asked or are answered are passed over.
+
+        Returns:
+            The row after it, or None if there was nothing to record.
+        """
+        row = await self._db.fetchrow(sql.ANSWER, task_id, owner, list(responses), list(responses.values()))
+        if row is None:
+            return None
+        task = rows.task(row)
+        return self._changed(task, ready=not task.status.terminal)
+
+    async def cancel(self, owner: str, task_id: UUID) -> Task | None:
+        """End a task that no worker runs, or mark it for the worker that does.
+
+        Returns:
+            The row after it, or None if there was nothing to cancel.
+        """
+        row = await self._db.fetchrow(sql.CANCEL, task_id, owner)
+        return None if row is None else self._changed(rows.task(row))
+
+    # -- for the worker that holds a task -------------------------------------------------------------------------
+
+    async def claim(self, worker_id: UUID, tools: Sequence[str], limit: int) -> list[Claim]:
+        """Take up to `limit` tasks that wait, of these tools only, the most urgent ones first.
+
+        Others' locks are stepped over. If that left too few though more were seen, it tries again at once.
+        """
+        taken: list[asyncpg.Record] = []
+        while len(taken) < limit:
+            found = await self._db.fetch(sql.CLAIM, worker_id, tools, limit - len(taken))
+            won = [row for row in found if row["task_id"] is not None]
+            taken += won
+            if not won or found[0]["seen"] <= len(won):
+                break
+        history = await self._history([row["task_id"] for row in taken if row["epoch"] > 1])
+        return [rows.claim(row, worker_id, history[row["task_id"]]) for row in taken]
+
+    async def ask(self, claim: Claim, questions: Sequence[Question]) -> Task:
+        """Park the task until all these questions are answered. With a cancel pending it is cancelled instead.
+
+        Raises:
+            StaleAttempt: the task is no longer this attempt's.
+        """
+        keys, requests = [q.key for q in questions], [q.request for q in questions]
+        return await self._fenced(claim, sql.ASK, keys, requests, own=sql.OWN_QUESTION)
+
+    async def step(self, claim: Claim, name: str, value: Json) -> Json:
+        """Record what a step returned.
+
+        Returns:
+            The value that stands.
+
+        Raises:
+            StaleAttempt: the task is no longer this attempt's.
+        """
+        row = await self._db.fetchrow(sql.STEP, *_fence(claim), name, value)
+        if row is None:
+            row = await self._db.fetchrow(sql.READ_STEP, claim.task_id, name)
+        if row is None:
+            raise StaleAttempt("The attempt no longer holds its task; the step was not recorded.")
+        stands: Json = row["value"]
+        return stands
+
+    async def status(self, claim: Claim, message: str) -> Task:
+        """Set what clients are told while the task works.
+
+        Raises:
+            StaleAttempt: the task is no longer this attempt's.
+        """
+        return await self._fenced(claim, sql.STATUS, message)
+
+    async def finish(self, claim: Claim, result: Json) -> Task:
+        """End the task as completed, with its result.
+
+        Raises:
+            StaleAttempt: the task is no longer this attempt's; whatever ended it first stands.
+        """
+        return await self._fenced(claim, sql.FINISH, result, own=sql.OWN_OUTCOME)
+
+    async def fail(self, claim: Claim, error: Json, message: str, *, internal: str | None = None) -> Task:
+        """End the task as failed, with a JSON-RPC error.
+
+        Args:
+            message: what clients are told as statusMessage.
+            internal: what operators are told, with the traceback; None where there is no more to say.
+
+        Raises:
+            StaleAttempt: the task is no longer this attempt's; whatever ended it first stands.
+        """
+        return await self._fenced(claim, sql.FAIL, error, message, internal, own=sql.OWN_OUTCOME)
+
+    async def release(self, worker_id: UUID, attempts: Sequence[tuple[UUID, int]]) -> list[Task]:
+        """Hand attempts (task, epoch) back to the queue, with nothing used up; a pending cancel ends the task.
+
+        Attempts that this worker no longer holds are passed over.
+        """
+        ids, epochs = [task_id for task_id, _ in attempts], [epoch for _, epoch in attempts]
+        released = await self._db.fetch(sql.RELEASE, ids, epochs, worker_id)
+        return [self._changed(rows.task(row), ready=True) for row in released]
+
+    async def holdings(self, worker_id: UUID) -> list[Holding]:
+        """What the database thinks this worker is running."""
+        return [rows.holding(row) for row in await self._db.fetch(sql.HOLDINGS, worker_id)]
+
+    # -- for maintenance ------------------------------------------------------------------------------------------
+
+    async def rescue(self, limit: int = 100) -> list[Task]:
+        """Return tasks whose worker is lost to the queue, and end those that have lost too many."""
+        return [self._changed(rows.task(r), ready=True) for r in await self._db.fetch(sql.RESCUE, limit, *LOST)]
+
+    async def expire(self, limit: int = 100) -> list[Task]:
+        """End tasks that are past their deadline and that no worker ends."""
+        found = await self._db.fetch(sql.EXPIRE, limit, OVERDUE, *EXPIRED, *UNANSWERED, *TIMED_OUT)
+        return [self._changed(rows.task(row)) for row in found]
+
+    async def purge(self, limit: int = 500) -> int:
+        """Delete tasks that have long expired, with all that belongs to them. Returns how many."""
+        return len(await self._db.fetch(sql.PURGE, limit, STILL_KNOWN))
+
+    # -- workers and their tools ----------------------------------------------------------------------------------
+
+    async def publish_tools(self, tools: Sequence[CatalogueRow]) -> None:
+        """Bring tools into the catalogue, or say that they are still here."""
+        await self._db.fetch(
+            sql.PUBLISH_TOOLS,
+            [tool.name for tool in tools],
+            [tool.definition for tool in tools],
+            [tool.options for tool in tools],
+            [tool.digest for tool in tools],
+        )
+
+    async def read_tools(self) -> list[CatalogueRow]:
+        """The catalogue, by name: every tool that a worker has brought in the last day."""
+        return [rows.catalogue(row) for row in await self._db.fetch(sql.READ_TOOLS, LISTED)]
+
+    async def forget_workers(self) -> None:
+        """Delete the rows of workers that are long gone and hold nothing."""
+        await self._db.fetch(sql.FORGET_WORKERS, FORGOTTEN)
+
+    # -- within -----------------------------------------------------------------------------------------------------
+
+    async def _fenced(self, claim: Claim, statement: str, *args: object, own: str | None = None) -> Task:
+        """Run a fenced write. One that finds nothing looks whether it is its own lost acknowledgement."""
+        row = await self._db.fetchrow(statement, *_fence(claim), *args)
+        if row is None and own is not None:
+            row = await self._db.fetchrow(own, claim.task_id, claim.epoch)
+        if row is None:
+            raise StaleAttempt("The attempt no longer holds its task; nothing was written.")
+        return self._changed(rows.task(row))
+
+    async def _history(self, task_ids: list[UUID]) -> Mapping[UUID, list[asyncpg.Record]]:
+        history: defaultdict[UUID, list[asyncpg.Record]] = defaultdict(list)
+        for row in await self._db.fetch(sql.HISTORY, task_ids) if task_ids else ():
+            history[row["task_id"]].append(row)
+        return history
+
+    def _changed(self, task: Task, *, ready: bool = False) -> Task:
+        if self._notifier is not None:
+            self._notifier.changed(task, ready=ready)
+        return task
+
+
+def _fence(claim: Claim) -> tuple[UUID, int, UUID]:
+    return claim.task_id, claim.epoch, claim.worker_id
