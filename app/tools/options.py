@@ -1,0 +1,57 @@
+"""What a tool decides about its calls beside what it does: as its author writes it, and as the catalogue holds it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.domain.duration import LONGEST, parse_duration
+from app.domain.task import Policy
+from app.tools.validation import located
+
+Duration = str | timedelta
+TaskMode = Literal["never", "auto", "required"]
+
+
+class ToolOptions(BaseModel):
+    """A tool's decisions; durations are milliseconds, see `Policy`.
+
+    `task` says who gets a task: nobody (`never`), callers that can use one (`auto`), or only such callers (`required`).
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    task: TaskMode = "auto"
+    priority: int = Field(1, ge=0, le=3)
+    retention_ms: int = Field(86_400_000, ge=0)
+    answer_within_ms: int = Field(604_800_000, gt=0)
+    losses: int = Field(3, ge=0, le=100)
+    timeout_ms: int | None = Field(None, gt=0)
+    ttl_ms: int | None = Field(None, gt=0)
+    poll_interval_ms: int | None = Field(None, gt=0)
+
+    def to_policy(self) -> Policy:
+        """The policy that each of the tool's tasks is created with."""
+        return Policy(**self.model_dump(exclude={"task"}))
+
+
+def read_options(durations: dict[str, Duration | None], **others: Any) -> ToolOptions:
+    """Read what an author wrote. A duration of None is left to its default.
+
+    Raises:
+        ValueError: with what is wrong, by the name of the argument.
+    """
+    given = {f"{key}_ms": _milliseconds(key, value) for key, value in durations.items() if value is not None}
+    try:
+        return ToolOptions.model_validate(others | given)
+    except ValidationError as error:
+        raise ValueError("; ".join(located(e["loc"], e["msg"]) for e in error.errors())) from error
+
+
+def _milliseconds(key: str, value: Duration) -> int:
+    try:
+        return parse_duration(value, zero=key == "retention", longest="1d" if key == "poll_interval" else LONGEST)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error

@@ -1,0 +1,89 @@
+"""Steps that write to the same database: the step's writes and the memory of it commit together, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from app.domain.task import Claim, Json
+from app.errors import StaleAttempt, StoreUnavailable
+from app.storage import statements as sql
+from app.storage.database import Database, sqlalchemy_url
+
+log = structlog.get_logger(__name__)
+
+_TRIES = 8
+
+
+class Transactions:
+    """Runs `ctx.transaction` on connections of its own, so that slow authors starve nobody.
+
+    Args:
+        database: read to learn whether a commit whose acknowledgement was lost had happened.
+        connections: the most transactions at once.
+        idle_seconds: a transaction that sits idle for longer is ended by the server; the worker's lease.
+    """
+
+    def __init__(self, database: Database, *, connections: int = 5, idle_seconds: float = 20.0) -> None:
+        self._database = database
+        self._engine: AsyncEngine = create_async_engine(
+            sqlalchemy_url(database.url),
+            pool_size=connections,
+            max_overflow=0,
+            pool_timeout=60,
+            pool_pre_ping=True,
+            connect_args={
+                "server_settings": {
+                    "application_name": "perdure transactions",
+                    "idle_in_transaction_session_timeout": str(int(idle_seconds * 1000)),
+                }
+            },
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._engine.dispose()
+
+    async def run(self, claim: Claim, name: str, fn: Callable[[AsyncConnection], Awaitable[Json]]) -> Json:
+        """Run fn in a transaction that also holds the fence and the memo.
+
+        After a commit whose outcome is unknown the memo is read: there, its value stands; not there, nothing was
+        written and fn runs again.
+
+        Raises:
+            StaleAttempt: the task is no longer this attempt's; nothing was written.
+            StoreUnavailable: the database could not be reached.
+        """
+        for attempt in range(_TRIES):
+            try:
+                return await self._once(claim, name, fn)
+            except (DBAPIError, OSError) as fault:
+                if not _unknown(fault):
+                    raise
+                log.warning("transaction interrupted", step=name, fault=type(fault).__name__)
+            row = await self._database.fetchrow(sql.READ_STEP, claim.task_id, name)
+            if row is not None:
+                stands: Json = row["value"]
+                return stands
+            await asyncio.sleep(min(0.1 * 2**attempt, 2.0))
+        raise StoreUnavailable("The task store cannot be reached. Try again later.")
+
+    async def _once(self, claim: Claim, name: str, fn: Callable[[AsyncConnection], Awaitable[Json]]) -> Json:
+        async with self._engine.begin() as connection:
+            value = await fn(connection)
+            fence = await connection.exec_driver_sql(sql.FENCE, (claim.task_id, claim.epoch, claim.worker_id))
+            if fence.first() is None:
+                raise StaleAttempt("The attempt no longer holds its task; the transaction was rolled back.")
+            await connection.exec_driver_sql(sql.MEMO, (claim.task_id, name, value, claim.epoch))
+        return value
+
+
+def _unknown(fault: BaseException) -> bool:
+    """True where a transaction may or may not have committed: the connection broke, or the memo is there already."""
+    if isinstance(fault, IntegrityError):
+        return "task_steps_pkey" in str(fault.orig)
+    return isinstance(fault, OSError) or (isinstance(fault, DBAPIError) and fault.connection_invalidated)
