@@ -1,0 +1,261 @@
+"""One attempt at a task: run the handler, and write the one transition that ends the attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import traceback
+from collections.abc import Coroutine
+from concurrent.futures import Executor
+from typing import Any
+
+import structlog
+
+from app.domain.task import Claim, Json, Question
+from app.errors import (
+    ErrorKind,
+    InvalidArguments,
+    ProtocolError,
+    StaleAttempt,
+    StoreUnavailable,
+    ToolError,
+    UnusableResult,
+)
+from app.storage.store import TIMED_OUT, Store
+from app.tools.context import SyncToolContext, ToolContext
+from app.tools.registry import Tool
+from app.tools.replay import Replay, Stopping, Unwound
+from app.tools.results import error_result
+from app.tools.transactions import Transactions
+from app.wire.envelope import dumps
+from app.wire.revisions import code
+
+log = structlog.get_logger(__name__)
+
+INTERNAL = Json(dumps({"code": code(ErrorKind.INTERNAL, None), "message": "The tool failed with an internal error"}))
+MESSAGE_CHARACTERS = 2000
+TRACEBACK_CHARACTERS = 20_000
+
+
+class Attempt:
+    """Runs one claimed task until its attempt is over.
+
+    Args:
+        claim: what was claimed.
+        tool: the tool that runs it.
+        store: where the end of it is written.
+        transactions: for steps that write to the same database.
+        executor: runs `def` tools.
+        max_result_bytes: a larger result fails the task.
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        tool: Tool,
+        store: Store,
+        transactions: Transactions,
+        executor: Executor,
+        *,
+        max_result_bytes: int = 10 * 1024 * 1024,
+    ) -> None:
+        self.claim = claim
+        self._tool = tool
+        self._store = store
+        self._executor = executor
+        self._max_result = max_result_bytes
+        self._replay = Replay(claim, store, transactions)
+        self._root: asyncio.Task[Any] | None = None
+        self._told = False
+
+    @property
+    def tool(self) -> str:
+        """The tool's name."""
+        return self._tool.name
+
+    async def run(self) -> None:
+        """Run to the end of the attempt. Faults of the tool end the task; faults of the store leave it to be released.
+
+        Returns when the handler has ended, so that its slot is free.
+        """
+        request = json.loads(self.claim.params)
+        try:
+            arguments = self._tool.bind(request.get("arguments") or {})
+        except InvalidArguments as invalid:
+            await self._settle(self._store.finish(self.claim, error_result(str(invalid))))
+            return
+        self._root = asyncio.create_task(self._handler(arguments), name=f"tool {self._tool.name}")
+        if self._told and self._tool.is_async:
+            self._root.cancel()
+        timer = self._deadline()
+        try:
+            await self._watch(self._root)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def announce(self, reason: Stopping) -> None:
+        """Let the handler see in `ctx.stopping` that it will be stopped, while it may still finish."""
+        if self._replay.stopping is None:
+            self._replay.stopping = reason
+
+    def stop(self, reason: Stopping) -> None:
+        """Stop the handler, once: an `async def` one is cancelled, a `def` one is unwound by its next call of ctx.
+
+        A cancel lets a `def` one go on, that it can end in its own way: it polls `ctx.stopping`.
+        """
+        if self._told:
+            return
+        self._told = True
+        self._replay.stopping = reason
+        if self._tool.is_async and self._root is not None:
+            self._root.cancel()
+        elif not self._tool.is_async and reason != "cancel":
+            self._replay.unwind()
+
+    def abandon(self) -> None:
+        """The task is no longer this attempt's: end the handler and write nothing."""
+        self._replay.stale.set()
+
+    # -- the handler ------------------------------------------------------------------------------------------------
+
+    async def _handler(self, arguments: dict[str, Any]) -> Any:
+        capabilities = json.loads(self.claim.capabilities)
+        kind = ToolContext if self._tool.is_async else SyncToolContext
+        if (parameter := self._tool.takes_context) is not None:
+            arguments[parameter] = kind(self._tool.name, self.claim.task.owner, capabilities, self._replay)
+        try:
+            if self._tool.is_async:
+                return await self._tool.fn(**arguments)
+            return await self._in_thread(arguments)
+        except SystemExit as leaving:  # would end the loop, and every other task with it
+            raise RuntimeError("The handler called sys.exit(); raise ToolError instead.") from leaving
+
+    async def _in_thread(self, arguments: dict[str, Any]) -> Any:
+        """Run a `def` tool in its thread. Cancelling this does not end the thread: it is waited for."""
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, lambda: context.run(self._tool.fn, **arguments))
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    async def _watch(self, root: asyncio.Task[Any]) -> None:
+        pausing = asyncio.create_task(self._replay.pause())
+        stale = asyncio.create_task(self._replay.stale.wait())
+        try:
+            await asyncio.wait({root, pausing, stale}, return_when=asyncio.FIRST_COMPLETED)
+            if stale.done():
+                log.info("attempt is stale", tool=self._tool.name)
+            elif root.done():
+                await self._conclude(root)
+            else:
+                await self._park(pausing.result())
+            await self._unwind(root)
+        finally:
+            pausing.cancel()
+            stale.cancel()
+
+    async def _park(self, questions: list[Question]) -> None:
+        if self._replay.stopping == "deadline":
+            await self._settle(self._store.fail(self.claim, *TIMED_OUT))
+        else:
+            await self._settle(self._store.ask(self.claim, questions))
+
+    async def _unwind(self, root: asyncio.Task[Any]) -> None:
+        """End a handler whose attempt is over, and drop what comes of it."""
+        if self._replay.stopping is None:
+            self._replay.stopping = "question"
+        self._replay.unwind()
+        if self._tool.is_async:
+            root.cancel()
+        await asyncio.wait({root})
+        if not root.cancelled():
+            root.exception()  # looked at, so that it is not reported as never retrieved
+
+    async def _conclude(self, root: asyncio.Task[Any]) -> None:
+        """Write what the handler came to."""
+        try:
+            value = root.result()
+        except BaseException as raised:  # noqa: BLE001  whatever a tool raises ends its task, never the worker
+            await self._raised(_alone(raised))
+        else:
+            await self._completed(value)
+
+    async def _raised(self, error: BaseException) -> None:
+        match error:
+            case asyncio.CancelledError() | Unwound():
+                await self._stopped()
+            case ToolError():
+                await self._settle(self._store.finish(self.claim, error_result(str(error))))
+            case ProtocolError():
+                await self._protocol_error(error)
+            case _:
+                await self._internal_error(error)
+
+    async def _completed(self, value: Any) -> None:
+        try:
+            result = self._tool.result(value)
+            if len(result) > self._max_result:
+                raise UnusableResult(f"The result is larger than {self._max_result} bytes.")
+        except UnusableResult as unusable:
+            error = dumps({"code": code(ErrorKind.INTERNAL, None), "message": str(unusable)})
+            await self._settle(self._store.fail(self.claim, error, str(unusable)))
+        else:
+            await self._settle(self._store.finish(self.claim, result))
+
+    async def _protocol_error(self, error: ProtocolError) -> None:
+        body: dict[str, Any] = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            body["data"] = error.data
+        try:
+            text = dumps(body)
+        except (ValueError, TypeError) as unfit:
+            await self._internal_error(unfit)
+        else:
+            await self._settle(self._store.fail(self.claim, text, storable(error.message)))
+
+    async def _internal_error(self, error: BaseException) -> None:
+        """Clients learn that it failed; operators learn why, from the log and from `task_attempts`."""
+        trace = storable("".join(traceback.format_exception(error)), TRACEBACK_CHARACTERS)
+        log.error("tool failed", tool=self._tool.name, attempt=self.claim.epoch, exc_info=error)
+        message = "The tool failed with an internal error"
+        await self._settle(self._store.fail(self.claim, INTERNAL, message, internal=trace))
+
+    async def _stopped(self) -> None:
+        """The handler ended because it was told to, or because something cancelled it that was not Perdure."""
+        match self._replay.stopping:
+            case "cancel" | "shutdown":
+                await self._settle(self._store.release(self.claim.worker_id, [(self.claim.task_id, self.claim.epoch)]))
+            case "deadline":
+                await self._settle(self._store.fail(self.claim, *TIMED_OUT))
+            case _:
+                await self._internal_error(RuntimeError("The handler was cancelled, but not by Perdure."))
+
+    async def _settle(self, transition: Coroutine[Any, Any, Any]) -> None:
+        """Write the end of the attempt. What was written before by others stands; nothing is raised."""
+        try:
+            await transition
+        except StaleAttempt:
+            log.info("late write refused", tool=self._tool.name, attempt=self.claim.epoch)
+        except StoreUnavailable:
+            log.error("attempt could not be ended; it will be released and run again", tool=self._tool.name)
+
+    def _deadline(self) -> asyncio.TimerHandle | None:
+        if self.claim.remaining_ms is None:
+            return None
+        loop = asyncio.get_running_loop()
+        return loop.call_later(max(0.0, self.claim.remaining_ms / 1000), self.stop, "deadline")
+
+
+def _alone(error: BaseException) -> BaseException:
+    """What a TaskGroup wrapped, where it is the only one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def storable(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
+    """Text as a `text` column can hold it: without NUL and halves of surrogate pairs, and of bounded length."""
+    clean = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"

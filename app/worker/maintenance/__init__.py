@@ -1,0 +1,1 @@
+"""What workers do beside running tasks: one loop a file, its body a plain function."""

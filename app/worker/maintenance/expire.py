@@ -1,0 +1,20 @@
+"""Live tasks that are past their deadline end."""
+
+from __future__ import annotations
+
+import structlog
+
+from app.storage.store import Store
+
+log = structlog.get_logger(__name__)
+
+INTERVAL_SECONDS = 5.0
+
+
+async def expire(store: Store) -> int:
+    """End all tasks that are due. Returns how many."""
+    ended = 0
+    while tasks := await store.expire():
+        ended += len(tasks)
+        log.info("ended tasks past their deadline", tasks=len(tasks))
+    return ended

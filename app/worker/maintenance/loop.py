@@ -1,0 +1,32 @@
+"""How every background loop goes round: a plain function as its body, an interval, and no silent death."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from app.errors import StoreUnavailable
+
+log = structlog.get_logger(__name__)
+
+LONGEST_PAUSE_SECONDS = 60.0
+
+
+async def repeat(name: str, seconds: float, body: Callable[[], Awaitable[object]]) -> None:
+    """Run body again and again, every so many seconds, until this is cancelled.
+
+    A body that fails is logged and tried again after a pause that doubles with each failure in a row.
+    """
+    failures = 0
+    while True:
+        try:
+            await body()
+            failures = 0
+        except StoreUnavailable:
+            failures += 1
+        except Exception:
+            failures += 1
+            log.exception("background loop failed", loop=name, failures=failures)
+        await asyncio.sleep(min(seconds * 2**failures, max(seconds, LONGEST_PAUSE_SECONDS)))

@@ -1,0 +1,16 @@
+"""Tasks that have long expired are deleted, and workers that are long gone forgotten."""
+
+from __future__ import annotations
+
+from app.storage.store import Store
+
+INTERVAL_SECONDS = 60.0
+
+
+async def purge(store: Store) -> int:
+    """Delete all tasks that have long expired, and forget workers that are long gone. Returns how many tasks."""
+    purged = 0
+    while deleted := await store.purge():
+        purged += deleted
+    await store.forget_workers()
+    return purged

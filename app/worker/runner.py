@@ -1,0 +1,240 @@
+"""The worker: keeps its lease, claims what it has slots for, runs it, and gives back what it cannot end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from app import __version__
+from app.errors import StoreUnavailable
+from app.storage.database import Database
+from app.storage.listener import Listener
+from app.storage.store import Store
+from app.tools.registry import Registry
+from app.tools.transactions import Transactions
+from app.worker.attempt import Attempt
+from app.worker.heartbeat import Heartbeat
+from app.worker.maintenance import expire, publish, purge, rescue
+from app.worker.maintenance.loop import repeat
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 1.0
+UNWIND_SECONDS = 5.0
+
+Key = tuple[UUID, int]
+
+
+class Runner:
+    """One worker process.
+
+    Args:
+        store: the tasks.
+        database: for what is not a transition.
+        registry: the tools that this worker runs; tasks of no other tool are touched.
+        listener: wakes the worker; None leaves it to the poll.
+        slots: how many tasks run at once.
+        lease_seconds: how long the worker may be silent before others take its tasks.
+        grace_seconds: how long running handlers may go on after a stop.
+        poll_seconds: how often it looks for work without being woken.
+        max_result_bytes: a larger result fails its task.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        database: Database,
+        registry: Registry,
+        *,
+        listener: Listener | None = None,
+        slots: int = 16,
+        lease_seconds: float = 20.0,
+        grace_seconds: float = 25.0,
+        poll_seconds: float = 1.0,
+        max_result_bytes: int = 10 * 1024 * 1024,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._tools = {tool.name: tool for tool in registry.durable()}
+        self._listener = listener
+        self._slots = slots
+        self._grace = grace_seconds
+        self._poll = poll_seconds
+        self._max_result = max_result_bytes
+        self._transactions = Transactions(database, connections=slots, idle_seconds=lease_seconds)
+        self._executor = ThreadPoolExecutor(slots, thread_name_prefix="perdure-tool")
+        self._running: dict[Key, Attempt] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._look = asyncio.Event()
+        self._stopping = asyncio.Event()
+        # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
+        self._claiming = asyncio.Lock()
+        loop = asyncio.get_running_loop()
+        self._heartbeat = Heartbeat(
+            database.url,
+            tools=list(self._tools),
+            slots=slots,
+            lease_seconds=lease_seconds,
+            version=__version__,
+            on_fence=partial(_call_soon, loop, self._stop_all),
+            on_lost=partial(_call_soon, loop, self._abandon_all),
+        )
+
+    def stop(self) -> None:
+        """Ask the worker to stop: no more claims, handlers get the grace, and `run` returns."""
+        self._heartbeat.draining = True
+        self._stopping.set()
+        self._wake.set()
+
+    async def run(self) -> bool:
+        """Work until `stop`.
+
+        Returns:
+            True if all handlers ended; False leaves some behind, whose tasks were given back: leave the process.
+        """
+        self._heartbeat.start()
+        await self._heartbeat.registered()
+        await publish.publish(self._store, self._registry)
+        if self._listener is not None:
+            self._listener.on_ready(list(self._tools), self._wake.set)
+            self._listener.on_changed(self._changed)
+        log.info("worker started", tools=list(self._tools), slots=self._slots)
+        loops = [asyncio.create_task(loop) for loop in self._loops()]
+        try:
+            await self._claim_until_stopped()
+            return await self._drain()
+        finally:
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+            await self._transactions.close()
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            await asyncio.to_thread(self._heartbeat.stop)
+            log.info("worker stopped", left=len(self._running))
+
+    # -- claiming -----------------------------------------------------------------------------------------------------
+
+    async def _claim_until_stopped(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            if self._heartbeat.alive and len(self._running) < self._slots:
+                try:
+                    await self._claim()
+                except StoreUnavailable:
+                    log.warning("cannot claim: the task store cannot be reached")
+            try:
+                await asyncio.wait_for(self._wake.wait(), self._poll)
+            except TimeoutError:
+                continue
+
+    async def _claim(self) -> None:
+        """Claim what there are slots for, and start it."""
+        async with self._claiming:
+            free = self._slots - len(self._running)
+            if free <= 0 or self._stopping.is_set():
+                return
+            for claim in await self._store.claim(self._heartbeat.worker_id, list(self._tools), free):
+                tool = self._tools[claim.task.tool]
+                attempt = Attempt(
+                    claim, tool, self._store, self._transactions, self._executor, max_result_bytes=self._max_result
+                )
+                self._running[claim.task_id, claim.epoch] = attempt
+                task = asyncio.create_task(self._attempt(attempt))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _attempt(self, attempt: Attempt) -> None:
+        claim = attempt.claim
+        try:
+            await attempt.run()
+        except Exception:
+            log.exception("attempt broke off; its task will be released", tool=attempt.tool)
+        finally:
+            del self._running[claim.task_id, claim.epoch]
+            self._wake.set()
+
+    # -- what others did to our tasks ---------------------------------------------------------------------------------
+
+    async def sweep(self) -> None:
+        """Compare what the database thinks we run with what we run, and act on each difference.
+
+        Rows that we do not run are given back (the reply to a claim was lost, or an end could not be written);
+        attempts whose rows are gone are abandoned; cancels are passed on.
+        """
+        self._look.clear()
+        worker_id = self._heartbeat.worker_id
+        async with self._claiming:
+            running = dict(self._running)
+            held = {(h.task_id, h.epoch): h for h in await self._store.holdings(worker_id)}
+            astray = [key for key in held if key not in running]
+            if astray:
+                log.warning("released tasks that were claimed but not run", tasks=len(astray))
+                await self._store.release(worker_id, astray)
+        for key, attempt in running.items():
+            if key not in held:
+                attempt.abandon()
+            elif held[key].cancel_requested:
+                attempt.stop("cancel")
+
+    async def _sweep_once_due(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._look.wait(), SWEEP_SECONDS)
+        await self.sweep()
+
+    def _changed(self, task_id: UUID) -> None:
+        """A task changed, here or elsewhere; if it is one of ours, it may be a cancel."""
+        if any(task_id == running for running, _ in self._running):
+            self._look.set()
+
+    def _stop_all(self) -> None:
+        for attempt in self._running.values():
+            attempt.stop("shutdown")
+
+    def _abandon_all(self) -> None:
+        for attempt in self._running.values():
+            attempt.abandon()
+
+    # -- stopping -------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> bool:
+        """Give running handlers the grace, stop the rest, and give back what does not end."""
+        for attempt in self._running.values():
+            attempt.announce("shutdown")
+        await self._until_idle(self._grace)
+        self._stop_all()
+        await self._until_idle(UNWIND_SECONDS)
+        if not self._running:
+            return True
+        log.warning("handlers do not end; their tasks are given back", tasks=len(self._running))
+        try:
+            await self._store.release(self._heartbeat.worker_id, list(self._running))
+        except StoreUnavailable:
+            log.error("tasks could not be given back; they are rescued when the lease ends")
+        return False
+
+    async def _until_idle(self, seconds: float) -> None:
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=seconds)
+
+    def _loops(self) -> list[Coroutine[Any, Any, None]]:
+        store, beat = self._store, self._heartbeat
+        return [
+            repeat("sweep", 0.0, self._sweep_once_due),
+            repeat("rescue", rescue.INTERVAL_SECONDS, lambda: rescue.rescue(store, beat)),
+            repeat("expire", expire.INTERVAL_SECONDS, lambda: expire.expire(store)),
+            repeat("purge", purge.INTERVAL_SECONDS, lambda: purge.purge(store)),
+            repeat("publish", publish.INTERVAL_SECONDS, lambda: publish.publish(store, self._registry)),
+        ]
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None], *_: object) -> None:
+    """From the heartbeat's thread: act on the worker's loop."""
+    loop.call_soon_threadsafe(act)
