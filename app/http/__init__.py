@@ -1,0 +1,1 @@
+"""The protocol over HTTP (core, "Streamable HTTP"): as thin as it can be."""

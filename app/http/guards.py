@@ -1,0 +1,50 @@
+"""Requests from the wrong place: a page in a user's browser must not reach a server on their own machine.
+
+Such a page gives itself away by its `Origin`, and after DNS rebinding by the `Host` that it asked for (core,
+"Security & Endpoint"). By default only local names are right for either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
+ANY = "*"
+
+_AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/?#@\[\]]+)(?::[0-9]*)?")
+
+
+class Guard:
+    """Says which requests to refuse.
+
+    Args:
+        hosts: names, without a port, that this server is known by beside local ones; `*` for any.
+        origins: origins such as `https://app.example.com` whose pages may call it beside local ones; `*` for any.
+    """
+
+    def __init__(self, hosts: Collection[str] = (), origins: Collection[str] = ()) -> None:
+        self._hosts = LOCAL | {host.lower() for host in hosts}
+        self._origins = {origin.lower().rstrip("/") for origin in origins}
+
+    def objection(self, headers: Mapping[str, str]) -> str | None:
+        """Why a request with these headers is refused, None for one that is not."""
+        host = headers.get("Host", "").lower()
+        if ANY not in self._hosts and _name(host) not in self._hosts:
+            return "Forbidden: this server is not known by the name in the Host header"
+        origin = headers.get("Origin", "").lower()
+        if "Origin" in headers and not self._is_allowed(origin):
+            return "Forbidden: pages of this Origin may not call this server"
+        return None
+
+    def _is_allowed(self, origin: str) -> bool:
+        if ANY in self._origins or origin in self._origins:
+            return True
+        scheme, _, authority = origin.partition("://")
+        return scheme in ("http", "https") and _name(authority) in LOCAL
+
+
+def _name(authority: str) -> str | None:
+    """The name in a host with or without a port; None for what is no host."""
+    match = _AUTHORITY.fullmatch(authority)
+    return match and match[1]

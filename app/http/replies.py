@@ -1,0 +1,79 @@
+"""What goes back: the one place where errors become JSON-RPC codes and HTTP statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+from aiohttp import web
+
+from app.domain.task import Json
+from app.errors import ErrorKind, ProtocolError, Refusal, StoreUnavailable
+from app.wire.envelope import Message, RequestId, Unreadable, error_body, result_body
+from app.wire.revisions import code, http_status, revision_of
+
+log = structlog.get_logger(__name__)
+
+
+class Rejected(Exception):
+    """A request that is turned away before its body is read: what HTTP itself has a status for."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+def success(request_id: RequestId, result: Json) -> web.Response:
+    """The response that carries a result."""
+    return _json(200, result_body(request_id, result))
+
+
+def accepted() -> web.Response:
+    """The response to a notification."""
+    return web.Response(status=202)
+
+
+def failure(error: Exception, message: Message | None, headers: Mapping[str, str]) -> web.Response:
+    """The response that carries an error, with the request's id where it could be read.
+
+    Args:
+        error: what was raised; anything that is not meant for the client is logged, and told as an internal error.
+        message: the request, None if it could not be read.
+        headers: the request's, which may decide the error's number.
+    """
+    request_id = None if message is None else message.id
+    if isinstance(error, Rejected):
+        return _json(error.status, error_body(None, code(ErrorKind.INVALID_REQUEST, None), str(error)), error.headers)
+    if isinstance(error, ProtocolError):
+        return _protocol_error(error, request_id)
+    refusal = _refusal(error)
+    if isinstance(refusal, Unreadable):
+        request_id = refusal.request_id
+    number = code(refusal.kind, revision_of(message, headers))
+    return _json(http_status(refusal.kind), error_body(request_id, number, refusal.message, refusal.data))
+
+
+def _refusal(error: Exception) -> Refusal:
+    match error:
+        case Refusal():
+            return error
+        case StoreUnavailable():
+            return Refusal(ErrorKind.UNAVAILABLE, str(error))
+        case _:
+            log.error("a request failed", exc_info=error)
+            return Refusal(ErrorKind.INTERNAL, "Internal error")
+
+
+def _protocol_error(error: ProtocolError, request_id: RequestId | None) -> web.Response:
+    """A tool's own error. To HTTP the exchange went well; what the error means is between tool and client."""
+    try:
+        return _json(200, error_body(request_id, error.code, error.message, error.data))
+    except (TypeError, ValueError):
+        log.exception("a tool raised a ProtocolError that is not JSON")
+    internal = code(ErrorKind.INTERNAL, None)
+    return _json(http_status(ErrorKind.INTERNAL), error_body(request_id, internal, "Internal error"))
+
+
+def _json(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)

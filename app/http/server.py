@@ -1,0 +1,88 @@
+"""The HTTP server of an API process: its application, and how it starts and stops."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from app.http.endpoint import METHOD, Endpoint
+from app.http.guards import Guard
+from app.http.replies import Rejected, failure
+
+log = structlog.get_logger(__name__)
+
+PATH = "/mcp"
+MAX_BODY = 4 * 1024 * 1024
+"""Bytes of a message."""
+
+
+class Server:
+    """Serves the protocol on one address.
+
+    Args:
+        endpoint: answers the requests.
+        guard: refuses those from the wrong place.
+        max_body: bytes that a message may have, after decompression.
+        grace_seconds: how long requests that are being answered get when the server stops.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, guard: Guard | None = None, *, max_body: int = MAX_BODY, grace_seconds: float = 10.0
+    ) -> None:
+        app = web.Application(client_max_size=max_body, middlewares=[log_requests, _guarded(guard or Guard())])
+        app.router.add_route("*", PATH, endpoint.handle)
+        # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=grace_seconds, handle_signals=False
+        )
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, which the system chose if 0 was given.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        await self._runner.setup()
+        try:
+            site = web.TCPSite(self._runner, host, port)
+            await site.start()
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        return site.port
+
+    async def stop(self) -> None:
+        """Take no further request, and let those that are being answered end."""
+        await self._runner.cleanup()
+
+
+@web.middleware
+async def log_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """One line a request: never a task's id, an argument, or who called."""
+    started = time.perf_counter()
+    status = 499  # the client left
+    try:
+        response = await handler(request)
+        status = response.status
+    except web.HTTPException as error:
+        status = error.status
+        raise
+    else:
+        return response
+    finally:
+        milliseconds = round((time.perf_counter() - started) * 1000, 1)
+        log.info("request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
+
+
+def _guarded(guard: Guard) -> Middleware:
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        objection = guard.objection(request.headers)
+        if objection is not None:
+            return failure(Rejected(403, objection), None, request.headers)
+        return await handler(request)
+
+    return check

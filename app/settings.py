@@ -1,0 +1,138 @@
+"""Everything that can be set, by environment: `DATABASE_URL`, and `PERDURE_…` for the rest.
+
+A number's unit is in its name; a duration is written with its unit (`24h`). Settings are read once, by the command
+line, and handed on as values.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.domain.duration import parse_duration
+from app.errors import SettingsError
+
+PREFIX = "PERDURE_"
+Duration = Annotated[int, BeforeValidator(parse_duration)]
+"""Written as `90s` or `24h`, held in milliseconds."""
+
+
+class Settings(BaseSettings):
+    """The values of one process. Secrets do not show in its repr."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        validate_by_name=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+        frozen=True,
+    )
+
+    database_url: SecretStr | None = Field(
+        default=None,
+        validation_alias="DATABASE_URL",
+        description="The PostgreSQL database, as postgresql://user:password@host:5432/name. "
+        "Where it is not set, `perdure dev` runs a PostgreSQL of its own.",
+    )
+    database_connections: int = Field(
+        default=10, ge=2, le=1000, description="The most connections to the database that a process keeps in its pool."
+    )
+    notify: bool = Field(
+        default=True,
+        description="Whether processes wake each other with LISTEN and NOTIFY. Without it everything still works, "
+        "by polling: set it to false behind a transaction pooler.",
+    )
+    host: str = Field(default="127.0.0.1", description="The address that the API listens on.")
+    port: int = Field(default=8765, ge=0, le=65535, description="The TCP port that the API listens on; 0: a free one.")
+    max_body_bytes: int = Field(
+        default=4_194_304, ge=1024, le=268_435_456, description="The largest request body that is read, in bytes."
+    )
+    max_result_bytes: int = Field(
+        default=16_777_216,
+        ge=1024,
+        le=268_435_456,
+        description="The largest result of a tool, in bytes; a task whose result is larger fails.",
+    )
+    slots: int = Field(default=16, ge=1, le=1000, description="How many tasks a worker runs at once.")
+    lease_seconds: float = Field(
+        default=20,
+        ge=1,
+        le=3600,
+        description="How long a worker counts as alive after a beat, in seconds; it beats four times in it.",
+    )
+    grace_seconds: float = Field(
+        default=25,
+        ge=0,
+        le=86_400,
+        description="How long running work may go on after SIGTERM, in seconds. Keep it below what your platform "
+        "waits before it kills.",
+    )
+    poll_seconds: float = Field(
+        default=1,
+        ge=0.05,
+        le=60,
+        description="How often a worker looks for work that nobody told it of, in seconds.",
+    )
+    retention: Duration = Field(
+        default=parse_duration("24h"),
+        description="How long an ended task can be read where its tool does not say, as a duration such as 24h.",
+    )
+    data_dir: Path = Field(
+        default=Path(".perdure"),
+        description="The folder in which `perdure dev` keeps its own PostgreSQL.",
+    )
+    log_format: Literal["console", "json"] | None = Field(
+        default=None, description="How the log is written: console or json; by default console on a terminal."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least that is logged: debug, info, warning or error."
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgresql(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is None:
+            return None
+        text = url.get_secret_value().strip()
+        if not re.match(r"postgres(ql)?(\+\w+)?://", text):
+            raise ValueError("it is not the URL of a PostgreSQL database")
+        return SecretStr(text)
+
+    @classmethod
+    def read(cls, **given: Any) -> Self:
+        """Read the environment. What is given by name goes before it, unless it is None.
+
+        Raises:
+            SettingsError: a value cannot be used; the message names its variable and what that takes.
+        """
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except ValidationError as unusable:
+            wrong = [_explain(str(error["loc"][0]), error["msg"]) for error in unusable.errors(include_input=False)]
+            raise SettingsError("; ".join(wrong)) from None  # the cause holds the values
+
+    def require_database_url(self) -> str:
+        """The database's URL, password included.
+
+        Raises:
+            SettingsError: it is not set.
+        """
+        if self.database_url is None:
+            raise SettingsError("DATABASE_URL is not set: it takes postgresql://user:password@host:5432/name")
+        return self.database_url.get_secret_value()
+
+
+def variable(name: str) -> str:
+    """The environment variable of a field."""
+    return str(Settings.model_fields[name].validation_alias or f"{PREFIX}{name}".upper())
+
+
+def _explain(place: str, reason: str) -> str:
+    name = "database_url" if place == "DATABASE_URL" else place
+    reason = reason.removeprefix("Value error, ")
+    return f"{variable(name)} cannot be used: {reason[0].lower()}{reason[1:]}. {Settings.model_fields[name].description}"

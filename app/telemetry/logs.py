@@ -1,0 +1,87 @@
+"""The log: structured lines on stderr, ours and those of the standard library's loggers alike.
+
+Text from outside, such as a tool's name in a request, cannot forge a line or move the terminal's cursor, and the
+password of a URL or a bearer token that ends up in a message, an error or a traceback is struck out.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from typing import Literal
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_SECRET = re.compile(r"(\w://[^\s:/@]*:)[^\s/\"]+(?=@)|(\bBearer\s+)[\w.~+/=-]+", re.IGNORECASE)
+_QUIET = ("alembic", "asyncio")
+
+
+def configure(style: Literal["console", "json"] | None = None, level: str = "info") -> None:
+    """Set the process's log up; a second call replaces what the first did.
+
+    Args:
+        style: how lines are written; None: for people on a terminal, else JSON.
+        level: the least that is logged.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_formatter(style or ("console" if sys.stderr.isatty() else "json")))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_common(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def _common() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        structlog.processors.UnicodeDecoder(),
+    ]
+
+
+def _formatter(style: Literal["console", "json"]) -> logging.Formatter:
+    drop_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    if style == "json":
+        processors: list[Processor] = [drop_meta, structlog.processors.JSONRenderer(default=repr), _strike_out]
+    else:
+        processors = [drop_meta, _escape, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()), _strike_out]
+    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_common(), processors=processors)
+
+
+def _escape(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """For the console; JSON escapes by itself."""
+    return {
+        key: (_CONTROL_IN_LINES if key in ("exception", "stack") else _CONTROL).sub(_escaped, value)
+        if isinstance(value, str)
+        else value
+        for key, value in event.items()
+    }
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match.group().encode("unicode_escape").decode("ascii")
+
+
+def _strike_out(_: WrappedLogger, __: str, line: str) -> str:
+    return _SECRET.sub(lambda match: f"{match[1] or match[2]}***", line)

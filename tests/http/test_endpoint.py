@@ -1,0 +1,295 @@
+"""POST /mcp (core, "Streamable HTTP"): what HTTP itself decides, and how errors are sent."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+import asyncpg
+import pytest
+from structlog.testing import capture_logs
+
+from app.domain.task import new_task_id
+from tests.support.rpc import DRAFT, PUBLISHED, Client
+from tests.support.service import HOST, Service, serving
+
+PING = b'{"jsonrpc":"2.0","id":1,"method":"server/discover"}'
+NOTIFICATION = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
+
+
+# -- the envelope -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_id", [0, -1, 7, 2**53, 2**64, "", "a", "1", "\U0001f600", 'quo"te', "\x00", "\ud800"])
+async def test_the_id_of_the_request_comes_back_as_it_was(service: Service, request_id: str | int) -> None:
+    for method in ("server/discover", "no/such/method", "tasks/get"):
+        message = (await service.client.rpc(method, request_id=request_id)).message
+        assert message["id"] == request_id
+        assert type(message["id"]) is type(request_id)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "request_id"),
+    [
+        (b"", -32700, None),
+        (b"{", -32700, None),
+        (b"\xff\xfe", -32700, None),
+        (b"[]", -32600, None),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"server/discover"}]', -32600, None),
+        (b'{"jsonrpc":"2.0","id":null,"method":"server/discover"}', -32600, None),
+        (b'{"jsonrpc":"2.0","id":1.0,"method":"server/discover"}', -32600, None),
+        (b'{"jsonrpc":"2.0","id":"r","method":7}', -32600, "r"),
+        (b'{"jsonrpc":"1.0","id":"r","method":"server/discover"}', -32600, "r"),
+        (b'{"jsonrpc":"2.0","id":"r","method":"server/discover","params":[]}', -32600, "r"),
+        (b'{"jsonrpc":"2.0","id":"r","method":"server/discover","params":{"_meta":7}}', -32602, "r"),
+        (b'{"jsonrpc":"2.0","id":"r","result":{}}', -32600, "r"),
+        (
+            b'{"jsonrpc":"2.0","id":"r","method":"tools/call","params":{"x":' + b"[" * 100 + b"]" * 100 + b"}}",
+            -32600,
+            "r",
+        ),
+    ],
+)
+async def test_what_is_no_request_is_refused_with_its_id_where_it_has_one(
+    service: Service, body: bytes, code: int, request_id: str | None
+) -> None:
+    reply = await service.client.post(body)
+    assert (reply.status, reply.error["code"]) == (400, code)
+    assert reply.message.get("id") == request_id
+
+
+@pytest.mark.parametrize("version", [None, DRAFT, PUBLISHED])
+@pytest.mark.parametrize(
+    "method", ["tasks/list", "tasks/result", "tasks/", "tasks/Get", "ping", "resources/subscribe", "", "x" * 5000]
+)
+async def test_a_method_that_is_not_served_is_not_found(service: Service, method: str, version: str | None) -> None:
+    reply = await service.client.with_(version=version).rpc(method)
+    assert (reply.status, reply.error["code"]) == (404, -32601)
+
+
+async def test_every_reply_is_one_json_object(service: Service) -> None:
+    for reply in (await service.client.rpc("server/discover"), await service.client.rpc("no/such/method")):
+        assert reply.headers["Content-Type"].partition(";")[0] == "application/json"
+
+
+# -- notifications ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["notifications/cancelled", "notifications/initialized", "notifications/unheard/of"])
+async def test_a_notification_is_accepted_without_a_body(service: Service, method: str) -> None:
+    reply = await service.client.post(json.dumps({"jsonrpc": "2.0", "method": method}).encode())
+    assert (reply.status, reply.body) == (202, b"")
+
+
+async def test_a_notification_never_cancels_a_task(service: Service) -> None:
+    task_id = await service.start_task()
+    params = {"requestId": 1, "taskId": task_id}
+    body = json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).encode()
+    assert (await service.client.post(body)).status == 202
+    assert (await service.read(task_id))["status"] == "working"
+
+
+async def test_a_request_that_lacks_its_id_is_not_taken_for_a_notification(service: Service) -> None:
+    body = b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":"job"}}'
+    reply = await service.client.post(body)
+    assert (reply.status, reply.error["code"]) == (400, -32600)
+    assert await service.count_tasks() == 0
+
+
+# -- what HTTP has statuses for ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH", "OPTIONS", "HEAD"])
+async def test_only_post_is_allowed(service: Service, method: str) -> None:
+    async with service.client.session.request(method, service.client.url) as response:
+        assert (response.status, response.headers["Allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("sent", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json", ""])
+async def test_another_content_type_is_refused(service: Service, sent: str) -> None:
+    assert (await service.client.post(PING, {"Content-Type": sent})).status == 415
+
+
+async def test_no_content_type_is_refused(service: Service) -> None:
+    url = service.client.url
+    async with service.client.session.post(url, data=PING, skip_auto_headers=["Content-Type"]) as response:
+        assert response.status == 415
+
+
+@pytest.mark.parametrize("sent", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
+async def test_json_by_any_spelling_is_taken(service: Service, sent: str) -> None:
+    assert (await service.client.post(PING, {"Content-Type": sent})).status == 200
+
+
+async def test_a_body_at_the_limit_is_read_and_one_beyond_it_is_not(db_url: str) -> None:
+    async with serving(db_url, max_body=1000) as service:
+        assert (await service.client.post(PING.ljust(1000))).status == 200
+        reply = await service.client.post(PING.ljust(1001))
+        assert (reply.status, reply.error["code"]) == (413, -32600)
+        assert "1000 bytes" in reply.error["message"]
+        assert (await service.client.post(PING)).status == 200
+
+
+async def test_a_body_that_does_not_say_how_long_it_is_is_held_to_the_limit_too(db_url: str) -> None:
+    async def chunks() -> Any:
+        for _ in range(100):
+            yield b" " * 100
+
+    async with serving(db_url, max_body=1000) as service:
+        headers = {"Content-Type": "application/json"}
+        async with service.client.session.post(service.client.url, data=chunks(), headers=headers) as response:
+            assert response.status == 413
+
+
+async def test_a_compressed_body_is_held_to_the_limit_unpacked(db_url: str) -> None:
+    headers = {"Content-Encoding": "gzip"}
+    async with serving(db_url, max_body=100_000) as service:
+        packed = gzip.compress(PING)
+        body = packed
+        assert (await _post(service.client, body, headers)) == 200
+        assert (await _post(service.client, gzip.compress(b" " * 50_000_000), headers)) == 413
+        assert (await _post(service.client, b"no gzip at all", headers)) == 400
+        assert (await _post(service.client, packed[:-9], headers)) == 400
+
+
+async def _post(client: Client, body: bytes, headers: dict[str, str]) -> int:
+    sent = {"Content-Type": "application/json"} | headers
+    async with client.session.post(client.url, data=body, headers=sent) as response:
+        return response.status
+
+
+async def test_ten_megabytes_are_refused_by_default(service: Service) -> None:
+    reply = await service.client.post(PING.ljust(10_000_000))
+    assert reply.status == 413
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_unexpected_fault_is_an_internal_error_that_tells_nothing(service: Service) -> None:
+    await service.connection.execute("ALTER TABLE perdure.tasks RENAME TO secret_name")
+    with capture_logs() as logs:
+        reply = await service.client.rpc("tasks/get", {"taskId": str(new_task_id())}, request_id="r")
+    assert reply.refusal == (500, -32603, "Internal error")
+    assert reply.message["id"] == "r"
+    [failed] = [line for line in logs if line["event"] == "a request failed"]
+    assert isinstance(failed["exc_info"], asyncpg.UndefinedTableError)
+
+
+async def test_a_database_that_stays_away_is_an_error_that_says_to_try_again(db_url: str) -> None:
+    async with serving(db_url, patience_seconds=0.2) as service:
+        task_id = await service.start_task()
+        await service.connection.execute(_CLOSE)
+        reply = await service.client.rpc("tasks/get", {"taskId": task_id}, request_id=9)
+        assert reply.refusal == (503, -32603, "The task store cannot be reached. Try again later.")
+        listed = await service.client.rpc("tools/list")
+        assert {tool["name"] for tool in listed.result["tools"]} > {"job", "greet"}
+        await service.connection.execute(_OPEN)
+        assert (await service.read(task_id))["status"] == "working"
+
+
+_OPEN = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I WITH ALLOW_CONNECTIONS true', current_database()); END $$"
+_CLOSE = """
+DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I WITH ALLOW_CONNECTIONS false', current_database());
+    PERFORM pg_terminate_backend(pid)
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid();
+END $$"""
+
+
+# -- headers and revisions --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "number"), [(None, -32001), (DRAFT, -32001), (PUBLISHED, -32020)])
+async def test_a_header_that_contradicts_the_body_is_refused_with_the_number_of_the_revision(
+    service: Service, version: str | None, number: int
+) -> None:
+    client = service.client.with_(version=version)
+    task_id = await service.start_task()
+    for wrong in ({"Mcp-Method": "tasks/cancel"}, {"Mcp-Name": str(UUID(int=0))}):
+        body, headers = client.request("tasks/get", {"taskId": task_id})
+        reply = await client.post(body, headers | wrong)
+        assert (reply.status, reply.error["code"]) == (400, number)
+
+
+async def test_a_header_that_is_sent_twice_counts_twice(service: Service) -> None:
+    client = service.client.with_(version=PUBLISHED)
+    body, headers = client.request("server/discover", {})
+    doubled = [*headers.items(), ("Content-Type", "application/json"), ("Mcp-Method", "tools/list")]
+    async with client.session.post(client.url, data=body, headers=doubled) as response:
+        assert (await response.json())["error"]["code"] == -32020
+
+
+@pytest.mark.parametrize("lenient", [True, False])
+async def test_task_methods_may_lack_their_name_header_unless_told_otherwise(db_url: str, lenient: bool) -> None:
+    async with serving(db_url, lenient_task_names=lenient) as service:
+        client = service.client.with_(version=PUBLISHED)
+        body, headers = client.request("tasks/get", {"taskId": await service.start_task()})
+        del headers["Mcp-Name"]
+        assert (await client.post(body, headers)).status == (200 if lenient else 400)
+
+
+async def test_a_version_that_is_not_served_is_refused_with_those_that_are(service: Service) -> None:
+    reply = await service.client.with_(version="1900-01-01").rpc("server/discover")
+    assert (reply.status, reply.error["code"]) == (400, -32022)
+    assert reply.error["data"] == {"supported": [PUBLISHED, DRAFT], "requested": "1900-01-01"}
+
+
+async def test_session_headers_of_older_revisions_are_ignored(service: Service) -> None:
+    reply = await service.client.post(PING, {"Mcp-Session-Id": "s", "Last-Event-ID": "7"})
+    assert reply.status == 200
+    assert "Mcp-Session-Id" not in reply.headers
+
+
+# -- the log ----------------------------------------------------------------------------------------------------------
+
+
+async def test_each_request_is_one_line_in_the_log_that_holds_no_secret(service: Service) -> None:
+    with capture_logs() as logs:
+        task_id = await service.start_task("job", note="secret-argument")
+        await service.client.rpc("tasks/get", {"taskId": task_id})
+        await service.client.rpc("no/such/method\n")
+        await service.client.post(b"{")
+        await service.client.session.get(service.client.url)
+    lines = [line for line in logs if line["log_level"] == "info"]
+    assert [(line["event"], line["method"], line["status"]) for line in lines] == [
+        ("request", "tools/call", 200),
+        ("request", "tasks/get", 200),
+        ("request", "no/such/method\\n", 404),
+        ("request", "POST", 400),
+        ("request", "GET", 405),
+    ]
+    assert all(line["ms"] >= 0 for line in lines)
+    assert task_id not in str(logs)
+    assert "secret-argument" not in str(logs)
+
+
+# -- connections ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(service: Service) -> None:
+    with capture_logs() as logs:
+        url = aiohttp.client.URL(service.client.url)
+        _, writer = await asyncio.open_connection(HOST, url.port)
+        writer.write(
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+        )
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        assert (await service.client.post(PING)).status == 200
+    assert [line for line in logs if line["log_level"] in ("warning", "error")] == []
+
+
+async def test_requests_that_are_being_answered_end_before_the_server_stops(db_url: str) -> None:
+    async with serving(db_url) as service:
+        calls = [asyncio.create_task(service.client.call("job")) for _ in range(5)]
+        await asyncio.gather(*calls)
+        assert await service.count_tasks() == 5
+    with pytest.raises(RuntimeError):
+        await service.client.rpc("server/discover")

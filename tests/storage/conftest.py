@@ -1,0 +1,33 @@
+"""A store on the test's own database, and a connection that sees what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.storage.database import Database
+from app.storage.store import Store
+
+
+@pytest.fixture
+async def database(db_url: str) -> AsyncIterator[Database]:
+    """A pool of the test's own."""
+    async with Database(db_url, connections=5) as database:
+        yield database
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    """The store, with nobody to notify."""
+    return Store(database)
+
+
+@pytest.fixture
+async def connection(db_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A connection beside the store's."""
+    connection = await asyncpg.connect(db_url)
+    yield connection
+    await connection.close(timeout=5)

@@ -1,0 +1,259 @@
+"""Judges every message that a test receives from the server.
+
+`check_reply` and `check_notification` return the parsed message, or fail with what is wrong with it. They judge by
+the models of the core protocol (mcp_types), by schemas of our own that are stricter and know what those models let
+pass (tests/schemas), and, where `use_official` names a folder, by the official JSON Schemas too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, get_args
+
+from mcp_types import CreateMessageRequest, ElicitRequest, ListRootsRequest, methods
+from pydantic import TypeAdapter
+
+from tests.support.judges import Unexpected, demand, fail, fits, ours, parse, theirs, use_official
+
+__all__ = ["Unexpected", "check_notification", "check_reply", "use_official"]
+
+PUBLISHED, DRAFT = "2026-07-28", "DRAFT-2026-v1"
+_META = "io.modelcontextprotocol"
+
+_PUBLISHED_CODES = {
+    -32020: "HeaderMismatchError",
+    -32021: "MissingRequiredClientCapabilityError",
+    -32022: "UnsupportedProtocolVersionError",
+}
+_DRAFT_CODES = {-32001, -32003, -32004}
+_STATUSES: dict[int, set[int]] = {code: {400} for code in (-32700, -32602, *_DRAFT_CODES, *_PUBLISHED_CODES)} | {
+    -32600: set(range(400, 500)),
+    -32601: {404},
+    -32603: {500, 503},
+}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_INSIDE = re.compile(r"Traceback|File \"|site-packages|asyncpg|sqlalchemy|psycopg|\b(SELECT|INSERT|UPDATE|DELETE) ")
+_QUESTIONS: dict[str, TypeAdapter[Any]] = {
+    "elicitation/create": TypeAdapter(ElicitRequest),
+    "sampling/createMessage": TypeAdapter(CreateMessageRequest),
+    "roots/list": TypeAdapter(ListRootsRequest),
+}
+
+
+def check_reply(
+    message: Mapping[str, Any] | bytes, status: int, body: bytes, headers: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Judge the reply to one message and return it parsed; `{}` for the empty reply to a notification.
+
+    Args:
+        message: what was sent, as a value or as the body.
+        status: the HTTP status of the reply.
+        headers: the request's headers; needed only where they declare a version and `_meta` does not.
+
+    Raises:
+        Unexpected: the reply is not what the server may send.
+    """
+    request = _sent(message) if isinstance(message, bytes) else message
+    if not body:
+        demand(request is not None and "id" not in request and status == 202, f"an empty reply with status {status}")
+        return {}
+    reply: dict[str, Any] = parse(body)
+    ours("core", "Response", reply)
+    _check_id(request, reply)
+    if "error" in reply:
+        _check_error(request or {}, status, reply, headers or {})
+    elif request is None:
+        fail("a result for a body that is no request")
+    else:
+        demand(status == 200, f"a result with status {status}")
+        judge = _RESULTS.get(request.get("method"), _no_result)
+        judge(request, reply["result"])
+    return reply
+
+
+def check_notification(
+    message: bytes | str, *, subscription: str | int | None = None, task: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Judge a notification on a stream and return it parsed.
+
+    Args:
+        message: the data of the event.
+        subscription: the id of the `subscriptions/listen` request whose stream it came on; None for another stream.
+        task: the result of `tasks/get` that a `notifications/tasks` must equal.
+
+    Raises:
+        Unexpected: the notification is not what the server may send there.
+    """
+    notification: dict[str, Any] = parse(message.encode() if isinstance(message, str) else message)
+    ours("core", "Notification", notification)
+    method, params = notification["method"], notification.get("params", {})
+    carried = params.get("_meta", {}).get(f"{_META}/subscriptionId")
+    demand(_same(carried, subscription), f"the subscription id {carried!r} instead of {subscription!r}")
+    if method == "notifications/tasks":
+        ours("tasks", "TaskNotification", notification)
+        theirs("tasks", "TaskStatusNotification", notification)
+        _check_task(params)
+        demand(task is None or _view(params) == _view(task or {}), "another task than tasks/get shows")
+    else:
+        on_request = method in ("notifications/progress", "notifications/message")
+        demand(subscription is None or not on_request, f"{method} on a subscription's stream")
+        _check_core_notification(method, notification)
+    return notification
+
+
+def _sent(body: bytes) -> dict[str, Any] | None:
+    """The message that was sent, without what it has twice; None for what is no JSON object."""
+    try:
+        value = json.loads(body.decode(), object_pairs_hook=_single)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    times = Counter(key for key, _ in pairs)
+    return {key: value for key, value in pairs if times[key] == 1}
+
+
+def _check_id(request: Mapping[str, Any] | None, reply: Mapping[str, Any]) -> None:
+    sent = request.get("id") if request is not None else None
+    if type(sent) in (str, int):
+        demand(_same(reply.get("id"), sent), f"the id {reply.get('id')!r} instead of {sent!r}")
+    else:
+        demand(request is None or "id" not in reply, f"the id {reply.get('id')!r} for a message without one")
+
+
+def _check_error(request: Mapping[str, Any], status: int, reply: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+    code, message = reply["error"]["code"], reply["error"]["message"]
+    demand(status in _STATUSES.get(code, {200, 400, 500}), f"the error {code} with status {status}")
+    demand(len(message) <= 1000, f"an error message of {len(message)} characters")
+    demand(not _CONTROL.search(message), f"control characters in the error message {message!r}")
+    demand(not _INSIDE.search(message), f"an error message that tells of the inside: {message!r}")
+    if code in _DRAFT_CODES or code in _PUBLISHED_CODES:
+        versions = _versions(request, headers)
+        draft = PUBLISHED not in versions and (not versions or DRAFT in versions)
+        demand(draft is (code in _DRAFT_CODES), f"the number {code} to a request that declares {versions or 'nothing'}")
+    if code in (-32003, -32021) and request.get("method") in _TASK_RESULTS:
+        ours("tasks", "MissingTasksCapability", reply["error"])
+    theirs("core", _PUBLISHED_CODES.get(code, "JSONRPCErrorResponse"), reply)
+
+
+def _check_discover(_request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    _core("server/discover", "DiscoverResult", result)
+
+
+def _check_list(_request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    _core("tools/list", "ListToolsResult", result)
+    names = [tool["name"] for tool in result["tools"]]
+    demand(names == sorted(set(names)), f"tools that are not in the order of their names: {names}")
+
+
+def _check_call(request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    match result.get("resultType"):
+        case "task":
+            demand(_declares_tasks(request), "a task to a client that does not declare the extension")
+            ours("tasks", "CreateTaskResult", result)
+            theirs("tasks", "CreateTaskResult", result)
+            _check_times(result)
+        case "input_required":
+            _core("tools/call", "InputRequiredResult", result)
+            _check_questions(result.get("inputRequests", {}))
+        case _:
+            _core("tools/call", "CallToolResult", result)
+            ours("core", "ResultMeta", result.get("_meta"))
+
+
+def _check_task_method(request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    demand(_declares_tasks(request), "a task's result to a client that does not declare the extension")
+    name = _TASK_RESULTS[request["method"]]
+    ours("tasks", name, result)
+    theirs("tasks", name, result)
+    if name == "GetTaskResult":
+        asked = request["params"]["taskId"]
+        demand(result["taskId"] == asked, f"the task {result['taskId']} instead of {asked}")
+        _check_task(result)
+
+
+def _no_result(request: Mapping[str, Any], _result: Mapping[str, Any]) -> None:
+    fail(f"a result for {request.get('method')!r}, of which no result is known")
+
+
+_TASK_RESULTS = {
+    "tasks/get": "GetTaskResult",
+    "tasks/update": "UpdateTaskResult",
+    "tasks/cancel": "CancelTaskResult",
+}
+_RESULTS: dict[Any, Callable[[Mapping[str, Any], Mapping[str, Any]], None]] = {
+    "server/discover": _check_discover,
+    "tools/list": _check_list,
+    "tools/call": _check_call,
+} | dict.fromkeys(_TASK_RESULTS, _check_task_method)
+
+
+def _check_task(task: Mapping[str, Any]) -> None:
+    """What the schemas leave open in a DetailedTask."""
+    _check_times(task)
+    _check_questions(task.get("inputRequests", {}))
+    if task["status"] == "completed":
+        _core("tools/call", "CallToolResult", task["result"])
+
+
+def _check_times(task: Mapping[str, Any]) -> None:
+    demand(task["createdAt"] <= task["lastUpdatedAt"], "a task that was updated before it was created")
+
+
+def _check_questions(requests: Mapping[str, Any]) -> None:
+    for key, request in requests.items():
+        method = request.get("method")
+        demand(method in _QUESTIONS, f"the request {key!r} of the unknown method {method!r}")
+        fits(_QUESTIONS[method], request, f"the request {key!r}")
+
+
+def _check_core_notification(method: str, notification: Mapping[str, Any]) -> None:
+    model = methods.SERVER_NOTIFICATIONS.get((method, PUBLISHED))
+    if model is None:
+        fail(f"the notification {method!r}, which is unknown")
+    fits(TypeAdapter(model), notification, method)
+    theirs("core", model.__name__, notification)
+
+
+def _core(method: str, name: str, result: Mapping[str, Any]) -> None:
+    ours("core", name, result)
+    fits(_models(method)[name], result, name)
+    theirs("core", name, result)
+
+
+@cache
+def _models(method: str) -> dict[str, TypeAdapter[Any]]:
+    """The models of a method's results, one by one: their union lets a wrong result of one pass as another."""
+    found = methods.SERVER_RESULTS[method, PUBLISHED]
+    return {model.__name__: TypeAdapter(model) for model in get_args(found) or (found,)}
+
+
+def _meta(request: Mapping[str, Any], key: str) -> Any:
+    params = request.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return meta.get(f"{_META}/{key}") if isinstance(meta, dict) else None
+
+
+def _versions(request: Mapping[str, Any], headers: Mapping[str, str]) -> set[str]:
+    named = [value for name, value in headers.items() if name.lower() == "mcp-protocol-version"]
+    return {version for version in (*named, _meta(request, "protocolVersion")) if isinstance(version, str)}
+
+
+def _declares_tasks(request: Mapping[str, Any]) -> bool:
+    capabilities = _meta(request, "clientCapabilities")
+    extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
+    return isinstance(extensions, dict) and f"{_META}/tasks" in extensions
+
+
+def _view(task: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in task.items() if key not in ("resultType", "_meta")}
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)

@@ -1,0 +1,1 @@
+"""The protocol's messages, as values: no server, no database."""
