@@ -10,11 +10,10 @@ What a tool's author imports is here; a tool is a typed function:
         return f"Hello, {name}!"
 """
 
-__version__ = "0.1.0"
-
 from app.errors import ProtocolError, ToolError
 from app.tools.context import Accepted, Declined, Dismissed, SyncToolContext, ToolContext
 from app.tools.registry import tool
+from app.version import __version__
 
 __all__ = [
     "Accepted",

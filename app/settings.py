@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.domain.duration import parse_duration
 from app.errors import SettingsError
@@ -19,6 +19,14 @@ from app.errors import SettingsError
 PREFIX = "PERDURE_"
 Duration = Annotated[int, BeforeValidator(parse_duration)]
 """Written as `90s` or `24h`, held in milliseconds."""
+
+
+def _split(value: Any) -> Any:
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+"""Written with commas between."""
 
 
 class Settings(BaseSettings):
@@ -30,6 +38,7 @@ class Settings(BaseSettings):
         validate_by_name=True,
         hide_input_in_errors=True,
         allow_inf_nan=False,
+        validate_default=False,
         frozen=True,
     )
 
@@ -49,11 +58,24 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="The address that the API listens on.")
     port: int = Field(default=8765, ge=0, le=65535, description="The TCP port that the API listens on; 0: a free one.")
+    allowed_hosts: Names = Field(
+        default=(),
+        description="Names, separated by commas, that clients may know the API by beside local ones; * for any.",
+    )
+    allowed_origins: Names = Field(
+        default=(),
+        description="Origins such as https://app.example.com, separated by commas, whose pages may call the API "
+        "beside local ones; * for any.",
+    )
+    lenient_task_names: bool = Field(
+        default=True,
+        description="Whether requests of tasks/* may come without the header Mcp-Name, as a client in wide use does.",
+    )
     max_body_bytes: int = Field(
         default=4_194_304, ge=1024, le=268_435_456, description="The largest request body that is read, in bytes."
     )
     max_result_bytes: int = Field(
-        default=16_777_216,
+        default=10_485_760,
         ge=1024,
         le=268_435_456,
         description="The largest result of a tool, in bytes; a task whose result is larger fails.",
@@ -82,9 +104,10 @@ class Settings(BaseSettings):
         default=parse_duration("24h"),
         description="How long an ended task can be read where its tool does not say, as a duration such as 24h.",
     )
-    data_dir: Path = Field(
-        default=Path(".perdure"),
-        description="The folder in which `perdure dev` keeps its own PostgreSQL.",
+    data_dir: Path | None = Field(
+        default=None,
+        description="The folder in which `perdure dev` keeps its own PostgreSQL; by default .perdure in the current "
+        "folder, or /var/lib/perdure if that lies where, as root, its server could not get in.",
     )
     log_format: Literal["console", "json"] | None = Field(
         default=None, description="How the log is written: console or json; by default console on a terminal."
@@ -114,7 +137,7 @@ class Settings(BaseSettings):
             return cls(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as unusable:
             wrong = [_explain(str(error["loc"][0]), error["msg"]) for error in unusable.errors(include_input=False)]
-            raise SettingsError("; ".join(wrong)) from None  # the cause holds the values
+            raise SettingsError(" ".join(wrong)) from None  # the cause holds the values
 
     def require_database_url(self) -> str:
         """The database's URL, password included.
@@ -135,4 +158,5 @@ def variable(name: str) -> str:
 def _explain(place: str, reason: str) -> str:
     name = "database_url" if place == "DATABASE_URL" else place
     reason = reason.removeprefix("Value error, ")
-    return f"{variable(name)} cannot be used: {reason[0].lower()}{reason[1:]}. {Settings.model_fields[name].description}"
+    takes = Settings.model_fields[name].description
+    return f"{variable(name)} cannot be used: {reason[0].lower()}{reason[1:]}. {takes}"

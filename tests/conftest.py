@@ -42,9 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--official-schemas",
-        type=lambda folder: Path(folder).resolve(strict=True),
+        type=lambda folder: str(Path(folder).resolve(strict=True)),  # a string: it is sent to the workers
         metavar="DIR",
-        help="a folder of the protocol's official JSON Schemas, to validate every reply by them too",
+        help="a folder of the protocol's official JSON Schemas, to hold every reply to them too; write it with a =",
     )
 
 
@@ -93,7 +93,6 @@ def pg_server(request: pytest.FixtureRequest) -> Iterator[Server]:
         _make_template(server)
         yield server
         return
-    _servers().mkdir(mode=0o755, exist_ok=True)
     with EmbeddedPostgres(_servers() / RUN, throwaway=True) as pg:
         server = Server("127.0.0.1", pg.port, pg.user, pg.password)
         _make_template(server)
@@ -129,8 +128,8 @@ postgresql = factories.postgresql("worker_template")
 @pytest.fixture(scope="session")
 def official_schemas(request: pytest.FixtureRequest) -> Path | None:
     """The folder of the official JSON Schemas, if one was given."""
-    folder: Path | None = request.config.getoption("official_schemas")
-    return folder
+    folder = request.config.getoption("official_schemas")
+    return Path(folder) if folder else None
 
 
 @pytest.fixture(scope="session", autouse=True)

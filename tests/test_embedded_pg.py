@@ -37,7 +37,9 @@ def folder() -> Iterator[Path]:
     base = first_reachable(Path(tempfile.gettempdir()), Path("/var/tmp"))  # noqa: S108
     made = Path(tempfile.mkdtemp(prefix="perdure-test-", dir=base))
     made.chmod(0o755)
+    umask = os.umask(0o022)
     yield made
+    os.umask(umask)
     remove_abandoned(made)
     shutil.rmtree(made)
 

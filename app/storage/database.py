@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import asyncpg
 import stamina
@@ -16,6 +16,8 @@ from sqlalchemy import make_url
 from app.errors import SettingsError, StoreUnavailable
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 PATIENCE_SECONDS = 30.0
 """How long a statement is tried again while the database restarts, fails over or has no connection to give."""
@@ -34,9 +36,18 @@ PASSING: tuple[type[Exception], ...] = (
     asyncpg.SerializationError,
     asyncpg.LockNotAvailableError,
     asyncpg.QueryCanceledError,
-    asyncpg.InterfaceError,
     TimeoutError,
 )
+
+FAULTS: tuple[type[Exception], ...] = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+"""All that a connection raises, for loops that go on whatever it is. The last two are raised for a connection that is
+closed, but also for arguments that do not fit."""
 
 
 def asyncpg_dsn(url: str) -> str:
@@ -57,7 +68,9 @@ def _url(url: str, scheme: str) -> str:
     try:
         parsed = make_url(url)
     except Exception as unreadable:
-        raise SettingsError("DATABASE_URL cannot be read; it looks like postgresql://user@host:5432/name") from unreadable
+        raise SettingsError(
+            "DATABASE_URL cannot be read; it looks like postgresql://user@host:5432/name"
+        ) from unreadable
     if parsed.drivername.split("+")[0] not in ("postgresql", "postgres"):
         raise SettingsError("DATABASE_URL must be that of a PostgreSQL database: postgresql://user@host:5432/name")
     return parsed.set(drivername=scheme).render_as_string(hide_password=False)
@@ -91,6 +104,8 @@ class Database:
         self._dsn = asyncpg_dsn(url)
         self._connections = connections
         self._patience = patience_seconds
+        # A server that is there ends a statement itself; one that fell silent never would.
+        self._silence = statement_seconds + 2
         self._session = {
             "application_name": name,
             "statement_timeout": str(int(statement_seconds * 1000)),
@@ -102,17 +117,24 @@ class Database:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def __aenter__(self) -> Self:
-        async for attempt in self._retries():
-            with attempt:
-                self._pool = await asyncpg.create_pool(
-                    self._dsn,
-                    min_size=1,
-                    max_size=self._connections,
-                    reset=_keep,
-                    server_settings=self._session,
-                    timeout=10,
-                )
+        """Open the first connection.
+
+        Raises:
+            StoreUnavailable: the database did not answer in time.
+        """
+        self._pool = await self._patiently(self._open)
         return self
+
+    async def _open(self) -> asyncpg.Pool[asyncpg.Record]:
+        return await asyncpg.create_pool(
+            self._dsn,
+            min_size=1,
+            max_size=self._connections,
+            reset=_keep,
+            server_settings=self._session,
+            timeout=10,
+            command_timeout=self._silence,
+        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -129,15 +151,17 @@ class Database:
         Raises:
             StoreUnavailable: the fault did not pass in time.
         """
-        try:
-            async for attempt in self._retries():
-                with attempt:
-                    async with self.connection() as connection:
-                        return await connection.fetch(statement, *args)
-        except PASSING as fault:
-            log.warning("database unavailable", fault=type(fault).__name__)
-            raise StoreUnavailable("The task store cannot be reached. Try again later.") from fault
-        raise AssertionError("a retried statement neither returned nor raised")
+
+        async def once() -> list[asyncpg.Record]:
+            async with self.connection() as connection:
+                try:
+                    return await connection.fetch(statement, *args)
+                except (asyncpg.InterfaceError, asyncpg.InternalClientError) as fault:
+                    if connection.is_closed():
+                        raise ConnectionResetError("the connection was lost") from fault
+                    raise
+
+        return await self._patiently(once)
 
     async def fetchrow(self, statement: str, *args: object) -> asyncpg.Record | None:
         """As `fetch`, for the first row, or None."""
@@ -157,7 +181,16 @@ class Database:
         async with self._turn, self._pool.acquire() as connection:
             yield connection  # type: ignore[misc]  # a proxy with the connection's methods
 
-    def _retries(self) -> Any:
-        return stamina.retry_context(
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do the work, again after each passing fault, until the patience is over."""
+        retries = stamina.retry_context(
             on=PASSING, attempts=None, timeout=self._patience, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
         )
+        try:
+            async for attempt in retries:
+                with attempt:
+                    return await work()
+        except PASSING as fault:
+            log.warning("database unavailable", fault=type(fault).__name__)
+            raise StoreUnavailable("The task store cannot be reached. Try again later.") from fault
+        raise AssertionError("retried work neither returned nor raised")

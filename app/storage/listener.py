@@ -15,12 +15,12 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from app.storage.database import PASSING, asyncpg_dsn
+from app.storage.database import FAULTS, asyncpg_dsn
 from app.storage.notifier import CHANGED, READY
 
 log = structlog.get_logger(__name__)
 
-PING_SECONDS = 15.0
+PING_SECONDS = 5.0
 PONG_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
 
@@ -30,10 +30,24 @@ class Listener:
 
     Args:
         url: the database, reached directly.
+        ping_seconds: how often it proves that it still hears. A lost connection is noticed at once, one that is
+            there but no longer listens by a ping.
+        pong_seconds: how long its own ping may take.
+        reconnect_seconds: the pause before it listens again.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        ping_seconds: float = PING_SECONDS,
+        pong_seconds: float = PONG_SECONDS,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+    ) -> None:
         self._dsn = asyncpg_dsn(url)
+        self._ping_seconds = ping_seconds
+        self._pong_seconds = pong_seconds
+        self._reconnect_seconds = reconnect_seconds
         self._on_ready: list[tuple[frozenset[str], Callable[[], None]]] = []
         self._on_changed: list[Callable[[UUID], None]] = []
         self._on_gap: list[Callable[[], None]] = []
@@ -56,33 +70,38 @@ class Listener:
         while True:
             try:
                 await self._listen()
-            except PASSING as fault:
+            except FAULTS as fault:
                 log.warning("not hearing notifications; polling goes on", fault=type(fault).__name__)
             finally:
                 self.hearing = False
-            await asyncio.sleep(RECONNECT_SECONDS)
+            await asyncio.sleep(self._reconnect_seconds)
 
     async def _listen(self) -> None:
         connection = await asyncpg.connect(
             self._dsn, timeout=10, command_timeout=10, server_settings={"application_name": "perdure listener"}
         )
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
         try:
             await connection.add_listener(READY, self._heard_ready)
             await connection.add_listener(CHANGED, self._heard_changed)
             await connection.add_listener(self._ping_channel, self._heard_ping)
-            while True:
+            while not lost.is_set():
                 await self._prove(connection)
                 if not self.hearing:
                     self.hearing = True
                     self._gap()
-                await asyncio.sleep(PING_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._ping_seconds):
+                        await lost.wait()
+            raise ConnectionResetError("the connection was lost")
         finally:
             connection.terminate()
 
     async def _prove(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         self._pong.clear()
         await connection.execute(f"NOTIFY {self._ping_channel}")
-        await asyncio.wait_for(self._pong.wait(), PONG_SECONDS)
+        await asyncio.wait_for(self._pong.wait(), self._pong_seconds)
 
     def _gap(self) -> None:
         for wake in self._on_gap:

@@ -18,10 +18,8 @@ from sqlalchemy import Connection, pool
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-import app
 from app.errors import SchemaError, SettingsError, StoreUnavailable
 from app.storage.database import PASSING, PATIENCE_SECONDS, asyncpg_dsn
-from app.storage.schema import SCHEMA
 
 log = structlog.get_logger(__name__)
 
@@ -92,7 +90,7 @@ async def require_head(url: str) -> None:
 
 def alembic_config() -> Config:
     """Alembic's configuration, with the migrations of this release: beside the code in a wheel, else the checkout's."""
-    package = Path(app.__file__).parent
+    package = Path(__file__).parents[1]
     folder = next(path for path in (package / "migrations", package.parent / "migrations") if path.is_dir())
     config = Config()
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
@@ -113,6 +111,8 @@ def _check_known(found: str | None) -> None:
 
 def _explain(refused: DBAPIError) -> Exception:
     state = getattr(refused.orig, "sqlstate", None)
+    if refused.connection_invalidated:
+        return StoreUnavailable("The database went away in the middle: run `perdure migrate` again")
     if state in _LOCKED:
         return SchemaError("The tables are too busy to be migrated. Nothing was changed: run `perdure migrate` again")
     if state == asyncpg.InsufficientPrivilegeError.sqlstate:
@@ -122,9 +122,13 @@ def _explain(refused: DBAPIError) -> Exception:
 
 async def _revision(connection: asyncpg.Connection[Any]) -> str | None:
     try:
-        found: str | None = await connection.fetchval(f"SELECT version_num FROM {SCHEMA}.alembic_version")
+        found: str | None = await connection.fetchval("SELECT version_num FROM perdure.alembic_version")
     except asyncpg.UndefinedTableError:
         return None
+    except asyncpg.InsufficientPrivilegeError as refused:
+        raise SchemaError(
+            "The role in DATABASE_URL may not read the schema perdure: grant it USAGE and SELECT"
+        ) from refused
     return found
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import structlog
 
 from app.domain.task import Status, Task
-from app.storage.database import PASSING, Database
+from app.storage.database import FAULTS, Database
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +52,7 @@ class Notifier:
             changed, self._changed = self._changed, set()
             try:
                 await self._send(ready, changed)
-            except PASSING as fault:
+            except FAULTS as fault:  # among others: the server's queue is full
                 log.warning("notification lost; others see the change when they poll", fault=type(fault).__name__)
 
     async def _send(self, ready: set[str], changed: set[UUID]) -> None:

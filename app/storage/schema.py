@@ -105,7 +105,9 @@ tasks = Table(
     Column("progress_total", Double, comment="How much there is to do, where that is known."),
     Column("poll_interval_ms", Integer, comment="Poll interval that the tool fixes; NULL: grows with the age."),
     Column("ttl_ms", BigInteger, comment="What clients are told as ttlMs: lifetime from creation; NULL: no limit yet."),
-    Column("version", BigInteger, nullable=False, server_default="1", comment="Goes up with all that a client can see."),
+    Column(
+        "version", BigInteger, nullable=False, server_default="1", comment="Goes up with all that a client can see."
+    ),
     Column("created_at", _TIME, nullable=False, server_default=_NOW, comment="When it was created."),
     Column("updated_at", _TIME, nullable=False, server_default=_NOW, comment="When version last went up."),
     Column("finished_at", _TIME, comment="When it ended."),
@@ -215,9 +217,7 @@ task_attempts = Table(
     Column("ended_at", _TIME, nullable=False, server_default=_NOW, comment="When its end was recorded."),
     Column("ended", Text, nullable=False, comment="How: lost, retried, released, cancelled, expired or error."),
     Column("error", Text, comment="For operators: what went wrong, with the traceback. Never sent to clients."),
-    CheckConstraint(
-        "ended IN ('lost', 'retried', 'released', 'cancelled', 'expired', 'error')", name="ended"
-    ),
+    CheckConstraint("ended IN ('lost', 'retried', 'released', 'cancelled', 'expired', 'error')", name="ended"),
     comment="Attempts that ended in neither an outcome nor a question, or in an internal error.",
     postgresql_with=_INSERTED,
 )
@@ -264,7 +264,9 @@ idempotency_keys = Table(
         nullable=False,
         comment="The task that the key stands for; the key lives as long as it.",
     ),
-    Column("fingerprint", LargeBinary, nullable=False, comment="SHA-256 of the request that the key was first used for."),
+    Column(
+        "fingerprint", LargeBinary, nullable=False, comment="SHA-256 of the request that the key was first used for."
+    ),
     comment="Keys that make a repeated tools/call return the same task.",
     postgresql_with=_INSERTED,
 )

@@ -136,7 +136,8 @@ RETURNING {_TASK}"""
 
 # $1 worker_id $2 tools $3 limit. Index tasks_ready: the heads of each tool and priority, so that rows which this
 # worker may not take are never stepped over. `now()`, because no index can use clock_timestamp(). Never waits for a
-# lock. `seen` tells a caller that won too little whether others took the rest, or nothing is there.
+# lock. `seen` tells a caller that won too little whether others took the rest, or nothing is there. The most urgent
+# ones come first, also in what is returned.
 CLAIM = f"""
 WITH heads AS MATERIALIZED (
     SELECT h.task_id, h.priority, h.ready_at
@@ -152,7 +153,7 @@ WITH heads AS MATERIALIZED (
     ORDER BY h.priority, h.ready_at
     LIMIT 4 * $3::integer
 ), won AS MATERIALIZED (
-    SELECT t.task_id
+    SELECT t.task_id, t.ready_at
     FROM heads AS h
     JOIN perdure.tasks AS t ON t.task_id = h.task_id
     WHERE t.status = 'working' AND t.ready_at <= now()
@@ -172,12 +173,13 @@ WITH heads AS MATERIALIZED (
     JOIN perdure.task_requests AS r ON r.task_id = won.task_id
     WHERE t.task_id = won.task_id AND t.status = 'working' AND t.ready_at <= now()
     RETURNING t.*, r.params::text AS params, r.capabilities::text AS capabilities, r.revision,
-        r.trace_context::text AS trace_context
+        r.trace_context::text AS trace_context, won.ready_at AS waited_since
 )
 SELECT s.seen, {_TASK}, t.params, t.capabilities, t.revision, t.trace_context,
     (extract(epoch FROM t.deadline_at - clock_timestamp()) * 1000)::bigint AS remaining_ms
 FROM (SELECT count(*) AS seen FROM heads) AS s
-LEFT JOIN claimed AS t ON true"""
+LEFT JOIN claimed AS t ON true
+ORDER BY t.priority, t.waited_since"""
 
 # $1 task_ids: what earlier attempts left behind, for those that have had one.
 HISTORY = """
@@ -237,12 +239,13 @@ MEMO = "INSERT INTO perdure.task_steps (task_id, name, value, epoch) VALUES ($1,
 # $1 task_id $2 name
 READ_STEP = "SELECT value::text AS value FROM perdure.task_steps WHERE task_id = $1 AND name = $2"
 
-# $1 task_id $2 epoch $3 worker_id $4 message
+# $1 task_id $2 epoch $3 worker_id $4 message. The same message again is no change.
 STATUS = f"""
 UPDATE perdure.tasks AS t
 SET status_message = $4,
-    version = t.version + 1,
-    updated_at = greatest(clock_timestamp(), t.updated_at + interval '1 microsecond')
+    version = t.version + CASE WHEN t.status_message IS DISTINCT FROM $4 THEN 1 ELSE 0 END,
+    updated_at = CASE WHEN t.status_message IS DISTINCT FROM $4
+        THEN greatest(clock_timestamp(), t.updated_at + interval '1 microsecond') ELSE t.updated_at END
 WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
 RETURNING {_TASK}"""
 
@@ -365,7 +368,8 @@ WHERE t.task_id = h.task_id
 RETURNING {_TASK}"""
 
 # $1 limit $2 how long a worker gets to end an attempt itself. Index tasks_deadline.
-# $3 $4 error and message of a task whose ttl is over, $5 $6 of one that was not answered, $7 $8 of one that ran too long.
+# $3 $4 error and message of a task whose ttl is over, $5 $6 of one that was not answered, $7 $8 of one that ran too
+# long.
 EXPIRE = f"""
 WITH due AS MATERIALIZED (
     SELECT t.task_id
@@ -384,7 +388,7 @@ WITH due AS MATERIALIZED (
         END AS why
     FROM perdure.tasks AS t
     JOIN due AS d ON d.task_id = t.task_id
-    WHERE t.deadline_at <= now()
+    WHERE t.deadline_at <= now() AND (t.worker_id IS NULL OR t.deadline_at <= now() - $2::interval)
     ORDER BY t.task_id
     FOR NO KEY UPDATE OF t SKIP LOCKED
 ), attempt AS (
@@ -457,7 +461,10 @@ SELECT n.name, n.definition, n.options, n.digest, now()
 FROM unnest($1::text[], $2::json[], $3::json[], $4::text[]) AS n (name, definition, options, digest)
 ORDER BY n.name
 ON CONFLICT (name) DO UPDATE
-SET definition = excluded.definition, options = excluded.options, digest = excluded.digest, seen_at = excluded.seen_at"""
+SET definition = excluded.definition,
+    options = excluded.options,
+    digest = excluded.digest,
+    seen_at = excluded.seen_at"""
 
 # $1 how long a tool is listed after its last worker.
 READ_TOOLS = """
@@ -466,11 +473,13 @@ FROM perdure.tools AS c
 WHERE c.seen_at > now() - $1::interval
 ORDER BY c.name COLLATE "C\""""
 
-# Own lost acknowledgements, looked up after a fenced write found nothing: $1 task_id $2 epoch.
+# Own lost acknowledgements, looked up after a fenced write found nothing: $1 task_id $2 epoch, and $3 a step's name. A
+# step of a later attempt is none of ours, whatever it returned.
 OWN_OUTCOME = f"""
 SELECT {_TASK} FROM perdure.tasks AS t
 JOIN perdure.task_outcomes AS o ON o.task_id = t.task_id
 WHERE t.task_id = $1 AND o.epoch = $2"""
+OWN_STEP = "SELECT value::text AS value FROM perdure.task_steps WHERE task_id = $1 AND epoch <= $2 AND name = $3"
 OWN_QUESTION = f"""
 SELECT {_TASK} FROM perdure.tasks AS t
 WHERE t.task_id = $1 AND EXISTS (

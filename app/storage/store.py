@@ -49,6 +49,9 @@ FORGOTTEN = timedelta(hours=1)
 OVERDUE = timedelta(seconds=10)
 """How long a worker gets to end an attempt that has run out of time, before it is ended without it."""
 
+CLAIMS_IN_VAIN = 3
+"""So often in a row a claim is repeated that saw tasks and won none: others took them, or hold on to them."""
+
 
 class Store:
     """The tasks, as the rest of Perdure sees them.
@@ -92,7 +95,7 @@ class Store:
             state = await self.get(new.owner, new.task_id)
             if state is None:
                 raise AssertionError("a task that exists belongs to another owner")
-            return state.task
+            return self._changed(state.task, ready=True)
         return self._changed(rows.task(row), ready=True)
 
     async def get(self, owner: str, task_id: UUID) -> TaskState | None:
@@ -131,12 +134,14 @@ class Store:
         Others' locks are stepped over. If that left too few though more were seen, it tries again at once.
         """
         taken: list[asyncpg.Record] = []
-        while len(taken) < limit:
+        in_vain = 0
+        while len(taken) < limit and in_vain < CLAIMS_IN_VAIN:
             found = await self._db.fetch(sql.CLAIM, worker_id, tools, limit - len(taken))
             won = [row for row in found if row["task_id"] is not None]
             taken += won
-            if not won or found[0]["seen"] <= len(won):
+            if found[0]["seen"] <= len(won):
                 break
+            in_vain = 0 if won else in_vain + 1
         history = await self._history([row["task_id"] for row in taken if row["epoch"] > 1])
         return [rows.claim(row, worker_id, history[row["task_id"]]) for row in taken]
 
@@ -160,7 +165,7 @@ class Store:
         """
         row = await self._db.fetchrow(sql.STEP, *_fence(claim), name, value)
         if row is None:
-            row = await self._db.fetchrow(sql.READ_STEP, claim.task_id, name)
+            row = await self._db.fetchrow(sql.OWN_STEP, claim.task_id, claim.epoch, name)
         if row is None:
             raise StaleAttempt("The attempt no longer holds its task; the step was not recorded.")
         stands: Json = row["value"]

@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from typing import Literal
+from typing import Any, Literal
 
+import stamina.instrumentation
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_SECRET = re.compile(r"(\w://[^\s:/@]*:)[^\s/\"]+(?=@)|(\bBearer\s+)[\w.~+/=-]+", re.IGNORECASE)
+_SECRET = re.compile(r"(\w://[^\s:/@]*:)[^\s\"]+(?=@)|(\bBearer\s+)[\w.~+/=-]+", re.IGNORECASE)
 _QUIET = ("alembic", "asyncio")
 
 
@@ -35,6 +36,7 @@ def configure(style: Literal["console", "json"] | None = None, level: str = "inf
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(True)
+    stamina.instrumentation.set_on_retry_hooks([_log_retry])
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -44,6 +46,14 @@ def configure(style: Literal["console", "json"] | None = None, level: str = "inf
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
+    )
+
+
+def _log_retry(details: stamina.instrumentation.RetryDetails) -> None:
+    """Say that something is tried again; what it was called with is nobody's business."""
+    fault = type(details.caused_by).__name__
+    structlog.get_logger(__name__).warning(
+        "trying again", fault=fault, tries=details.retry_num, wait_seconds=details.wait_for
     )
 
 
@@ -83,5 +93,6 @@ def _escaped(match: re.Match[str]) -> str:
     return match.group().encode("unicode_escape").decode("ascii")
 
 
-def _strike_out(_: WrappedLogger, __: str, line: str) -> str:
+def _strike_out(_: WrappedLogger, __: str, rendered: Any) -> str:
+    line: str = rendered
     return _SECRET.sub(lambda match: f"{match[1] or match[2]}***", line)

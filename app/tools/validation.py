@@ -126,7 +126,7 @@ class SchemaValidator:
             return None
         errors = self._validator.iter_errors(value) if len(text) < _LIST_BELOW else self._first(value)
         reasons = dict.fromkeys(reason for error in errors for reason in _reasons(error))
-        return "; ".join(islice(reasons, _LISTED))[:2_000]
+        return "; ".join(islice(reasons, _LISTED))[:2_000] or "the value does not fit"
 
     def _first(self, value: Any) -> Iterator[jsonschema_rs.ValidationError]:
         try:
@@ -139,8 +139,8 @@ def _reasons(error: jsonschema_rs.ValidationError) -> Iterator[str]:
     """What is wrong; of alternatives, what is wrong with the only one of the value's own type and tag."""
     kind = error.kind
     if isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid):
-        mistyped = {id(branch): _expected(branch, error.instance_path) for branch in kind.context}
-        fitting = [branch for branch in kind.context if not mistyped[id(branch)]]
+        branches = [(branch, _expected(branch, error.instance_path)) for branch in kind.context]
+        fitting = [branch for branch, other_types in branches if not other_types]
         tagged = [branch for branch in fitting if not any(isinstance(inner.kind, Kind.Constant) for inner in branch)]
         fitting = tagged or fitting
         if len(fitting) == 1:
@@ -148,7 +148,7 @@ def _reasons(error: jsonschema_rs.ValidationError) -> Iterator[str]:
                 yield from _reasons(inner)
             return
         if not fitting:
-            types = dict.fromkeys(name for names in mistyped.values() for name in names)
+            types = dict.fromkeys(name for _, other_types in branches for name in other_types)
             yield located(error.instance_path, f"the value is not of type {' or '.join(map(dumps, types))}")
             return
     yield located(error.instance_path, error.message[:500])

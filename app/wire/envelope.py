@@ -104,7 +104,7 @@ def _message(value: Any) -> Message:
         _refuse('jsonrpc must be "2.0"', request_id)
     method = value.get("method")
     if type(method) is not str:
-        response = "method" not in value and ("result" in value or "error" in value)
+        response = "result" in value or "error" in value
         _refuse("Responses are not accepted here" if response else "method must be a string", request_id)
     params = value.get("params")
     if type(params) is not dict:

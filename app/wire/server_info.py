@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app import __version__
+from app.version import __version__
 from app.domain.task import Json
 from app.wire.envelope import dumps
 

@@ -25,7 +25,7 @@ EMPTY: Json = Json(f'{{"resultType":"complete","_meta":{RESULT_META_JSON}}}')
 class _Params(BaseModel):
     """Params of a task method; members that are not named, `_meta` among them, are none of its business."""
 
-    model_config = ConfigDict(strict=True, frozen=True, alias_generator=to_camel)
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel)
 
 
 class GetTaskParams(_Params):

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import structlog
 
-from app import __version__
+from app.version import __version__
 from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener

@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.domain.task import new_task_id
+from tests.support.cable import cable_to
 from tests.support.rpc import DRAFT, PUBLISHED, Client
 from tests.support.service import HOST, Service, serving
 
@@ -111,7 +112,7 @@ async def test_only_post_is_allowed(service: Service, method: str) -> None:
 
 @pytest.mark.parametrize("sent", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json", ""])
 async def test_another_content_type_is_refused(service: Service, sent: str) -> None:
-    assert (await service.client.post(PING, {"Content-Type": sent})).status == 415
+    assert (await service.client.post(PING, {"Content-Type": sent}, unread=True)).status == 415
 
 
 async def test_no_content_type_is_refused(service: Service) -> None:
@@ -128,7 +129,7 @@ async def test_json_by_any_spelling_is_taken(service: Service, sent: str) -> Non
 async def test_a_body_at_the_limit_is_read_and_one_beyond_it_is_not(db_url: str) -> None:
     async with serving(db_url, max_body=1000) as service:
         assert (await service.client.post(PING.ljust(1000))).status == 200
-        reply = await service.client.post(PING.ljust(1001))
+        reply = await service.client.post(PING.ljust(1001), unread=True)
         assert (reply.status, reply.error["code"]) == (413, -32600)
         assert "1000 bytes" in reply.error["message"]
         assert (await service.client.post(PING)).status == 200
@@ -163,7 +164,7 @@ async def _post(client: Client, body: bytes, headers: dict[str, str]) -> int:
 
 
 async def test_ten_megabytes_are_refused_by_default(service: Service) -> None:
-    reply = await service.client.post(PING.ljust(10_000_000))
+    reply = await service.client.post(PING.ljust(10_000_000), unread=True)
     assert reply.status == 413
 
 
@@ -181,25 +182,27 @@ async def test_an_unexpected_fault_is_an_internal_error_that_tells_nothing(servi
 
 
 async def test_a_database_that_stays_away_is_an_error_that_says_to_try_again(db_url: str) -> None:
-    async with serving(db_url, patience_seconds=0.2) as service:
+    async with cable_to(db_url) as cable, serving(cable.url, patience_seconds=0.2) as service:
         task_id = await service.start_task()
-        await service.connection.execute(_CLOSE)
+        await cable.pull_out()
         reply = await service.client.rpc("tasks/get", {"taskId": task_id}, request_id=9)
         assert reply.refusal == (503, -32603, "The task store cannot be reached. Try again later.")
+        assert reply.message["id"] == 9
         listed = await service.client.rpc("tools/list")
         assert {tool["name"] for tool in listed.result["tools"]} > {"job", "greet"}
-        await service.connection.execute(_OPEN)
+        assert (await service.client.call("greet", name="Ada")).status == 200
+        await cable.plug_in()
         assert (await service.read(task_id))["status"] == "working"
 
 
-_OPEN = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I WITH ALLOW_CONNECTIONS true', current_database()); END $$"
-_CLOSE = """
-DO $$ BEGIN
-    EXECUTE format('ALTER DATABASE %I WITH ALLOW_CONNECTIONS false', current_database());
-    PERFORM pg_terminate_backend(pid)
-    FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid();
-END $$"""
+async def test_a_database_that_is_soon_back_is_only_a_late_answer(db_url: str) -> None:
+    async with cable_to(db_url) as cable, serving(cable.url) as service:
+        task_id = await service.start_task()
+        await cable.pull_out()
+        late = asyncio.create_task(service.read(task_id))
+        assert (await service.client.rpc("server/discover")).status == 200
+        await cable.plug_in()
+        assert (await late)["status"] == "working"
 
 
 # -- headers and revisions --------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def test_a_role_that_may_not_make_schemas_migrates_one_that_it_was_given(
         try:
             connection.execute(f"create schema perdure authorization {role}")
             command.upgrade(config(f"{empty_url}?options=-crole%3D{role}"), "head")
-            owned = f"select count(*) from pg_tables where schemaname = 'perdure' and tableowner = '{role}'"  # noqa: S608
+            owned = f"select count(*) from pg_tables where schemaname = 'perdure' and tableowner = '{role}'"
             assert count(empty_url, owned) > 1
         finally:
             connection.execute(f"drop owned by {role}")

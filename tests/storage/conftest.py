@@ -10,6 +10,8 @@ import pytest
 
 from app.storage.database import Database
 from app.storage.store import Store
+from tests.storage.racing import Race
+from tests.storage.scene import Scene
 
 
 @pytest.fixture
@@ -31,3 +33,17 @@ async def connection(db_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
     connection = await asyncpg.connect(db_url)
     yield connection
     await connection.close(timeout=5)
+
+
+@pytest.fixture
+def scene(store: Store, connection: asyncpg.Connection[Any]) -> Scene:
+    """Makes tasks and looks at them."""
+    return Scene(store, connection)
+
+
+@pytest.fixture
+async def race(db_url: str, scene: Scene) -> AsyncIterator[Race]:
+    """Ways to let two meet."""
+    holder = await asyncpg.connect(db_url)
+    yield Race(scene, holder)
+    await holder.close(timeout=5)

@@ -25,7 +25,7 @@ class Empty(BaseModel):
     pass
 
 
-EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
+empty_form: dict[str, Any] = {"type": "object", "properties": {}}
 forms = SimpleNamespace(Nested=Nested)
 
 Handler = Callable[..., Awaitable[Any]]
@@ -69,7 +69,7 @@ async def written_out(ctx: ToolContext) -> None:
 
 
 async def named(ctx: ToolContext) -> None:
-    await ctx.elicit("who", "Who?", EMPTY)
+    await ctx.elicit("who", "Who?", empty_form)
 
 
 async def empty_model(ctx: ToolContext) -> None:
@@ -91,8 +91,8 @@ async def made_when_asked(ctx: ToolContext, kind: str) -> None:
 
 
 async def given_a_value_inside(ctx: ToolContext) -> None:
-    EMPTY: dict[str, Any] = {"type": "object", "properties": {"who": {"type": "string"}}}
-    await ctx.elicit("who", "Who?", EMPTY)
+    empty_form: dict[str, Any] = {"type": "object", "properties": {"who": {"type": "string"}}}
+    await ctx.elicit("who", "Who?", empty_form)
 
 
 async def asks_nobody(ctx: ToolContext) -> None:

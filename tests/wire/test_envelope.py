@@ -222,7 +222,8 @@ class TestNesting:
     def test_brackets_in_strings_do_not_count(self) -> None:
         for text in ("[" * 1000, '"[' * 1000, "\\[" * 1000, '\\"[' * 1000, '[\\\\"' * 1000):
             assert params_of(json.dumps(text)) == text
-            assert params_of(json.dumps([text, [], {text: text}])) == [text, [], {text: text}]
+            for listed in ([text, [], {text: text}], [text + "\\", text]):
+                assert params_of(json.dumps(listed)) == listed
 
     def test_brackets_beside_each_other_do_not_count(self) -> None:
         assert params_of("[" + "[],{}," * 1000 + "0]")[-1] == 0
@@ -232,9 +233,9 @@ class TestNesting:
         ['"id":7,"params":X', '"params":X,"id":7', '"a":X,"id":7', '"note":"]}[{\\"","id":7,"params":X,"b":"c"'],
     )
     def test_the_id_is_read_beside_what_is_too_deep(self, order: str) -> None:
-        deep = '{"a":' * 20_000 + "1" + "}" * 20_000
-        text = '{"jsonrpc":"2.0","method":"m",' + order.replace("X", deep) + "}"
-        assert refused(text.encode()).request_id == 7
+        for deep in ('{"a":' * 20_000 + "[]" + "}" * 20_000, "[" * 20_000 + "{}" + "]" * 20_000):
+            text = '{"jsonrpc":"2.0","method":"m",' + order.replace("X", deep) + "}"
+            assert refused(text.encode()).request_id == 7
 
     @given(values)
     def test_depth_is_what_a_parser_sees(self, value: Any) -> None:

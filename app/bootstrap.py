@@ -1,0 +1,309 @@
+"""Where everything is wired: what a process is made of, and in which order it starts and stops.
+
+    serve    schema check, database, notifier ──────────── API ── until a signal ── API ends its requests ── database
+    worker   schema check, database, notifier, listener ── runner ── until a signal ── runner drains ── database
+    dev      PostgreSQL, migration, then both; the API answers until the runner has drained
+
+The first SIGTERM or SIGINT stops gracefully, the second leaves at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, Self, TypeVar
+
+import structlog
+
+from app.embedded_pg import EmbeddedPostgres, first_reachable
+from app.errors import DeclarationError, SettingsError
+from app.http.endpoint import Endpoint
+from app.http.guards import Guard
+from app.http.server import PATH, Server
+from app.methods.dispatch import Methods
+from app.methods.local import LocalTools
+from app.methods.tasks import Tasks
+from app.methods.tools import Tools
+from app.settings import Settings
+from app.storage import migrate
+from app.storage.database import Database
+from app.storage.listener import Listener
+from app.storage.notifier import Notifier
+from app.storage.store import Store
+from app.tools.catalogue import Catalogue
+from app.tools.registry import Registry
+from app.worker.runner import Runner
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+DATA_FOLDERS = (Path(".perdure"), Path("/var/lib/perdure"))
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What `dev` has started.
+
+    Attributes:
+        url: the endpoint.
+        tools: the names of the tools.
+        database_url: password included.
+        data_dir: where the embedded PostgreSQL keeps its data; None where DATABASE_URL says which one to use.
+    """
+
+    url: str
+    tools: tuple[str, ...]
+    database_url: str
+    data_dir: Path | None
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run one of those below, or anything else, on uvloop where that is installed."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(work)
+
+
+async def serve(settings: Settings, modules: Sequence[str]) -> None:
+    """Answer requests until a signal comes.
+
+    Args:
+        modules: where the tools are that run in this process, without a task; the others are the workers'.
+
+    Raises:
+        SettingsError, SchemaError, DeclarationError, StoreUnavailable: it cannot start; the message says why.
+    """
+    with Signals() as signals:
+        registry, url = load_tools(settings, modules), settings.require_database_url()
+        await migrate.require_head(url)
+        stopped = asyncio.Event()
+        async with (
+            _storage(settings, url, "perdure serve") as process,
+            _api(settings, process.store, registry) as address,
+        ):
+            signals.on_stop(stopped.set)
+            log.info("serving", url=address)
+            await stopped.wait()
+            log.info("stopping")
+
+
+async def worker(settings: Settings, modules: Sequence[str]) -> None:
+    """Run tasks until a signal comes.
+
+    Args:
+        modules: where the tools are.
+
+    Raises:
+        SettingsError, SchemaError, DeclarationError, StoreUnavailable: it cannot start; the message says why.
+    """
+    with Signals() as signals:
+        registry, url = load_tools(settings, modules), settings.require_database_url()
+        _require_durable(registry)
+        await migrate.require_head(url)
+        async with _storage(settings, url, "perdure worker") as process, _listener(settings, url) as listener:
+            runner = _runner(settings, process, registry, listener)
+            signals.on_stop(runner.stop)
+            all_ended = await runner.run()
+        if not all_ended:
+            _leave(0)
+
+
+async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Started], None]) -> None:
+    """Be API and worker in one process, on a PostgreSQL of our own unless DATABASE_URL says otherwise.
+
+    Args:
+        modules: where the tools are.
+        ready: called once when requests are answered.
+
+    Raises:
+        SettingsError, SchemaError, DeclarationError, StoreUnavailable: it cannot start; the message says why.
+        EmbeddedPostgresError: PostgreSQL cannot be started.
+    """
+    with Signals() as signals:
+        registry = load_tools(settings, modules)
+        with _postgres(settings) as (url, data_dir):
+            await migrate.upgrade(url)
+            async with (
+                _storage(settings, url, "perdure dev") as process,
+                _listener(settings, url) as listener,
+                _api(settings, process.store, registry) as address,
+            ):
+                runner = _runner(settings, process, registry, listener)
+                signals.on_stop(runner.stop)
+                ready(Started(address, registry.names, url, data_dir))
+                all_ended = await runner.run()
+        if not all_ended:
+            _leave(0)
+
+
+def load_tools(settings: Settings, modules: Sequence[str]) -> Registry:
+    """Load tools; those that do not say how long their tasks are kept get the setting.
+
+    Raises:
+        DeclarationError: a module or a tool cannot be loaded.
+    """
+    loaded = []
+    for tool in Registry.load(modules):
+        if "retention_ms" not in tool.options.model_fields_set:
+            options = tool.options.model_copy(update={"retention_ms": settings.retention})
+            tool = dataclasses.replace(tool, options=options)
+        loaded.append(tool)
+    return Registry(loaded)
+
+
+class Signals:
+    """What SIGTERM and SIGINT do while this is entered.
+
+    They are handled by Python itself, not by the event loop: a handler of a tool that blocks the loop must not keep
+    the second signal from leaving.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        main = asyncio.current_task()
+        # What is only starting has nothing to finish: it is cancelled.
+        self._stop: Callable[[], object] = main.cancel if main else lambda: None
+        self._asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def on_stop(self, stop: Callable[[], object]) -> None:
+        """From now on, call this for the first signal."""
+        self._stop = stop
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._received)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _received(self, number: int, _: FrameType | None) -> None:
+        if self._asked:
+            os._exit(128 + number)
+        self._asked = True
+        self._loop.call_soon_threadsafe(lambda: self._stop())
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    database: Database
+    store: Store
+
+
+@asynccontextmanager
+async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Process]:
+    async with Database(url, name=name, connections=settings.database_connections) as database:
+        if not settings.notify:
+            yield _Process(database, Store(database))
+            return
+        notifier = Notifier(database)
+        async with _background(notifier.run()):
+            yield _Process(database, Store(database, notifier))
+
+
+@asynccontextmanager
+async def _listener(settings: Settings, url: str) -> AsyncIterator[Listener | None]:
+    if not settings.notify:
+        yield None
+        return
+    listener = Listener(url)
+    async with _background(listener.run()):
+        yield listener
+
+
+@asynccontextmanager
+async def _api(settings: Settings, store: Store, registry: Registry) -> AsyncIterator[str]:
+    """Serve requests; gives the endpoint's URL."""
+    catalogue, local = Catalogue(store, registry), LocalTools()
+    methods = Methods(Tools(store, catalogue, local), Tasks(store))
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    server = Server(
+        Endpoint(methods, lenient_task_names=settings.lenient_task_names),
+        Guard([host, *settings.allowed_hosts], settings.allowed_origins),
+        max_body=settings.max_body_bytes,
+        grace_seconds=settings.grace_seconds,
+    )
+    try:
+        port = await server.start(settings.host, settings.port)
+    except OSError as refused:
+        reason = os.strerror(refused.errno) if refused.errno and refused.errno > 0 else str(refused)
+        raise SettingsError(
+            f"The API cannot listen on {host}:{settings.port} ({reason}): "
+            "choose another with --host and --port, or PERDURE_HOST and PERDURE_PORT"
+        ) from refused
+    try:
+        yield f"http://{host}:{port}{PATH}"
+    finally:
+        await server.stop()
+        await catalogue.close()
+        local.close()
+
+
+def _runner(settings: Settings, process: _Process, registry: Registry, listener: Listener | None) -> Runner:
+    return Runner(
+        process.store,
+        process.database,
+        registry,
+        listener=listener,
+        slots=settings.slots,
+        lease_seconds=settings.lease_seconds,
+        grace_seconds=settings.grace_seconds,
+        poll_seconds=settings.poll_seconds,
+        max_result_bytes=settings.max_result_bytes,
+    )
+
+
+@contextmanager
+def _postgres(settings: Settings) -> Iterator[tuple[str, Path | None]]:
+    """The database of `dev`, and the folder that it is in if it is our own."""
+    if settings.database_url is not None:
+        yield settings.require_database_url(), None
+        return
+    folder = (settings.data_dir or first_reachable(*DATA_FOLDERS)).absolute()
+    # Started here, on the main thread: the server is told to stop when this thread ends, however it ends.
+    with EmbeddedPostgres(folder, die_with_parent=True) as server:
+        yield server.url(), folder
+
+
+@asynccontextmanager
+async def _background(loop: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(loop)
+    task.add_done_callback(_report)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a background task has died; polling goes on without it", exc_info=error)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _require_durable(registry: Registry) -> None:
+    if not registry.durable():
+        raise DeclarationError('None of these tools runs as a task: a worker has nothing to do for task="never"')
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process though handlers still run: leaving in the ordinary way would wait for their threads."""
+    log.warning("leaving handlers behind that did not end")
+    os._exit(code)

@@ -1,0 +1,15 @@
+"""`perdure migrate`: the schema."""
+
+from __future__ import annotations
+
+import typer
+
+from app import bootstrap
+from app.cli.common import read_settings
+from app.storage.migrate import upgrade
+
+
+def migrate() -> None:
+    """Bring the database at DATABASE_URL to the schema of this release, before processes of this release start."""
+    url = read_settings().require_database_url()
+    typer.echo(f"The database is at revision {bootstrap.run(upgrade(url))}.")

@@ -1,0 +1,87 @@
+"""Letting two transactions meet exactly where they can hurt each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import asyncpg
+
+from app.domain.task import Claim, Task
+from app.storage import statements as sql
+from app.storage.store import EXPIRED, LOST, OVERDUE, TIMED_OUT, UNANSWERED
+from tests.storage.scene import Scene
+from tests.support.waiting import eventually
+
+R = TypeVar("R")
+
+_WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"""
+
+_LOOKED = {
+    sql.CLAIM: "FROM heads AS h\n    JOIN perdure.tasks",
+    sql.RESCUE: "FROM perdure.tasks AS t\n    JOIN lost",
+    sql.EXPIRE: "FROM perdure.tasks AS t\n    JOIN due",
+}
+RESCUE = (sql.RESCUE, 100, *LOST)
+EXPIRE = (sql.EXPIRE, 100, OVERDUE, *EXPIRED, *UNANSWERED, *TIMED_OUT)
+
+_KILL = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()"""
+
+
+async def kill_connections(connection: asyncpg.Connection[Any], name: str = "perdure") -> None:
+    """Let the server end all connections of this application, of which there are some."""
+    assert await connection.fetchval(_KILL, name) > 0
+
+
+class Race:
+    """Two connections beside the store's: one that holds what others want, and one that watches them wait."""
+
+    def __init__(self, scene: Scene, holder: asyncpg.Connection[Any]) -> None:
+        self._watcher = scene.connection
+        self._holder = holder
+
+    async def waiting(self, count: int) -> None:
+        """Wait until so many connections wait for a lock."""
+
+        async def look() -> bool:
+            return int(await self._watcher.fetchval(_WAITING)) == count
+
+        await eventually(look)
+
+    async def at_once(self, task: Task | Claim, *calls: Coroutine[Any, Any, Any]) -> list[Any]:
+        """Let these calls all wait for the task's row, then run on in this order; what they returned or raised."""
+        async with self._holder.transaction():
+            await self._holder.execute("SELECT FROM perdure.tasks WHERE task_id = $1 FOR UPDATE", task.task_id)
+            running = []
+            for call in calls:
+                running.append(asyncio.create_task(call))
+                await self.waiting(len(running))
+        return await asyncio.gather(*running, return_exceptions=True)
+
+    async def uncommitted(self, statement: str, *args: object, then: Coroutine[Any, Any, R]) -> R:
+        """Run a statement of another process, let this call wait for it, then commit; what the call returned."""
+        async with self._holder.transaction():
+            await self._holder.fetch(statement, *args)
+            running = asyncio.create_task(then)
+            await self.waiting(1)
+        return await running
+
+    async def between(
+        self, statement: str, *args: object, meanwhile: Callable[[], Awaitable[object]]
+    ) -> list[asyncpg.Record]:
+        """Stop a statement after it has looked and before it locks, and do something meanwhile; what it returned."""
+        pause = "FROM (SELECT pg_advisory_xact_lock(7)) AS pause CROSS JOIN"
+        looked = _LOOKED[statement]
+        assert statement.count(looked) == 1
+        paused = statement.replace(looked, looked.replace("FROM", pause))
+        await self._watcher.execute("SELECT pg_advisory_lock(7)")
+        running = asyncio.create_task(self._holder.fetch(paused, *args))
+        await self.waiting(1)
+        await meanwhile()
+        await self._watcher.execute("SELECT pg_advisory_unlock(7)")
+        return await running

@@ -1,0 +1,101 @@
+"""A worker in the test's own event loop, and tasks for it to run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+from app.domain.task import Json, NewTask, Status, TaskState, new_task_id
+from app.storage.database import Database
+from app.storage.store import Store
+from app.tools.registry import Registry, Tool
+from app.wire.envelope import dumps
+from app.worker.runner import Runner
+
+OWNER = "somebody"
+WAIT_SECONDS = 20.0
+Seen = TypeVar("Seen")
+
+
+async def until(look: Callable[[], Awaitable[Seen]], seconds: float = WAIT_SECONDS) -> Seen:
+    """Look again and again until what is seen is true, and return it; fail after a while."""
+    end = time.monotonic() + seconds
+    while not (seen := await look()):
+        assert time.monotonic() < end, "this did not come to pass in time"
+        await asyncio.sleep(0.01)
+    return seen
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Makes tasks of a registry's tools and watches them."""
+
+    store: Store
+    registry: Registry
+
+    async def start(
+        self,
+        tool: Tool,
+        /,
+        *,
+        capabilities: dict[str, Any] | None = None,
+        revision: str | None = None,
+        **arguments: Any,
+    ) -> UUID:
+        """Create a task of this tool."""
+        new = NewTask(
+            task_id=new_task_id(),
+            owner=OWNER,
+            tool=tool.name,
+            params=dumps({"name": tool.name, "arguments": arguments}),
+            capabilities=dumps(capabilities or {}),
+            policy=tool.options.to_policy(),
+            revision=revision,
+        )
+        return (await self.store.create(new)).task_id
+
+    async def read(self, task_id: UUID) -> TaskState:
+        """The task as its owner sees it."""
+        state = await self.store.get(OWNER, task_id)
+        assert state is not None
+        return state
+
+    async def reaches(self, task_id: UUID, *states: Status) -> TaskState:
+        """Wait until the task is in one of these states."""
+
+        async def look() -> TaskState | None:
+            state = await self.read(task_id)
+            assert not state.task.status.terminal or state.task.status in states, (state.task, state.error, state.result)
+            return state if state.task.status in states else None
+
+        return await until(look)  # type: ignore[return-value]  # until() returns what is true
+
+    async def answer(self, task_id: UUID, **contents: dict[str, Any]) -> None:
+        """Accept questions with these contents, by key."""
+        responses = {key: dumps({"action": "accept", "content": content}) for key, content in contents.items()}
+        await self.respond(task_id, responses)
+
+    async def respond(self, task_id: UUID, responses: dict[str, Json]) -> None:
+        """Give responses as they are, by key."""
+        assert await self.store.answer(OWNER, task_id, responses) is not None
+
+
+@asynccontextmanager
+async def working(db_url: str, *tools: Tool, **options: Any) -> AsyncIterator[tuple[Tasks, Runner]]:
+    """Run a worker with these tools; at the end it is stopped without grace."""
+    registry = Registry(tools)
+    options = {"slots": 4, "lease_seconds": 4.0, "grace_seconds": 0.0, "poll_seconds": 0.05} | options
+    async with Database(db_url, connections=5) as database:
+        store = Store(database)
+        runner = Runner(store, database, registry, **options)
+        running = asyncio.create_task(runner.run())
+        try:
+            yield Tasks(store, registry), runner
+        finally:
+            runner.stop()
+            await asyncio.wait_for(running, WAIT_SECONDS)

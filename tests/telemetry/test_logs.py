@@ -1,0 +1,127 @@
+"""The log: one line an event, which nothing from outside can forge, and no secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import stamina
+import stamina.instrumentation
+import structlog
+
+from app.telemetry import logs
+
+NASTY = "a\x1b[2J\nforged \u202e\x9b"
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    yield
+    root.handlers, root.level = before
+    logging.captureWarnings(False)
+    stamina.instrumentation.set_on_retry_hooks(None)
+    structlog.reset_defaults()
+
+
+def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    out, err = capsys.readouterr()
+    assert out == ""
+    return [json.loads(line) for line in err.splitlines()]
+
+
+def test_our_lines_and_those_of_libraries_look_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json")
+    structlog.get_logger("app.worker").info("claimed", tasks=3)
+    logging.getLogger("some.library").warning("odd: %s", "thing")
+    ours, theirs = written(capsys)
+    assert (ours["event"], ours["tasks"], ours["level"], ours["logger"]) == ("claimed", 3, "info", "app.worker")
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("odd: thing", "warning", "some.library")
+    assert ours.keys() - {"tasks"} == theirs.keys()
+
+
+def test_json_is_written_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    structlog.get_logger().info("hello")
+    assert [line["event"] for line in written(capsys)] == ["hello"]
+
+
+def test_what_is_below_the_level_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json", "warning")
+    structlog.get_logger("app").info("quiet")
+    logging.getLogger("library").info("quiet")
+    structlog.get_logger("app").warning("loud")
+    assert [line["event"] for line in written(capsys)] == ["loud"]
+
+
+def test_configuring_again_replaces_what_was(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json", "debug")
+    logs.configure("json", "debug")
+    structlog.get_logger("app").debug("once")
+    assert len(written(capsys)) == 1
+
+
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_text_from_outside_stays_on_its_line(style: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(style)
+    structlog.get_logger("app").info(NASTY, tool=NASTY, nested=[NASTY])
+    logging.getLogger("library").info("%s", NASTY)
+    text = capsys.readouterr().err
+    assert len(text.splitlines()) == 2
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_a_traceback_is_written_but_moves_no_cursor(style: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(style)
+    try:
+        raise ValueError(NASTY)
+    except ValueError:
+        structlog.get_logger("app").exception("failed")
+    text = capsys.readouterr().err
+    assert "test_a_traceback_is_written" in text
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_passwords_and_tokens_are_struck_out_wherever_they_are(style: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(style)
+    secret = "postgresql://me:hu@sh/1@there/tasks"
+    log = structlog.get_logger("app")
+    log.info(f"at {secret}", url=secret, headers={"Authorization": "Bearer hush.hu-sh"})
+    try:
+        raise OSError("no postgresql+asyncpg://me:hush@there/tasks")
+    except OSError:
+        log.exception("failed")
+    text = capsys.readouterr().err
+    assert not re.search("hu|sh/1", text.replace("failed", ""))
+    assert text.count("me:***@there/tasks") >= 3
+
+
+def test_a_retry_is_told_without_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json")
+    for attempt in stamina.retry_context(on=OSError, attempts=2, wait_initial=0, wait_max=0):
+        with attempt:
+            if attempt.num == 1:
+                raise ConnectionRefusedError("secret")
+    (line,) = written(capsys)
+    assert (line["event"], line["fault"]) == ("trying again", "ConnectionRefusedError")
+    assert "secret" not in str(line)
+
+
+def test_a_warning_is_a_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(False)
+        logging.captureWarnings(True)
+        warnings.warn("old habits", stacklevel=1)
+    (line,) = written(capsys)
+    assert line["logger"] == "py.warnings"
+    assert "old habits" in line["event"]

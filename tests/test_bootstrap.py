@@ -1,0 +1,72 @@
+"""What is wired differently from how its parts come; whole processes are in tests/cli."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+from structlog.testing import capture_logs
+
+from app import bootstrap
+from app.settings import Settings
+
+TOOLS = '''
+from dataclasses import replace
+from app import tool
+from app.tools.options import ToolOptions
+
+@tool(retention="10m")
+async def decided() -> None:
+    """Say for how long."""
+
+@tool
+async def open() -> None:
+    """Leave it to others."""
+
+open = replace(open, options=ToolOptions())
+'''
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> str:
+    path = tmp_path / "retained.py"
+    path.write_text(TOOLS)
+    return str(path)
+
+
+def test_the_settings_retention_is_for_tools_that_name_none(tools: str) -> None:
+    registry = bootstrap.load_tools(Settings.read(retention="2h"), [tools])
+    assert {tool.name: tool.options.retention_ms for tool in registry} == {"decided": 600_000, "open": 7_200_000}
+
+
+@pytest.mark.parametrize(("allowed", "status"), [((), 403), (("tasks.example.com",), 200)])
+async def test_the_api_is_known_by_the_hosts_that_are_set(
+    allowed: tuple[str, ...], status: int, db_url: str, tools: str
+) -> None:
+    settings = Settings.read(database_url=db_url, port=0, allowed_hosts=allowed)
+    async with (
+        bootstrap._storage(settings, db_url, "test") as process,
+        bootstrap._api(settings, process.store, bootstrap.load_tools(settings, [])) as url,
+        ClientSession(headers={"Host": "tasks.example.com"}) as session,
+        session.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "server/discover"}) as response,
+    ):
+        assert response.status == status
+
+
+@pytest.mark.parametrize("notify", [True, False])
+async def test_a_process_listens_only_where_that_is_wanted(notify: bool, db_url: str) -> None:
+    settings = Settings.read(database_url=db_url, notify=notify)
+    async with bootstrap._listener(settings, db_url) as listener:
+        assert (listener is not None) is notify
+
+
+async def test_a_background_task_that_dies_is_reported_and_takes_nothing_with_it() -> None:
+    async def broken() -> None:
+        raise OSError("gone")
+
+    with capture_logs() as logs:
+        async with bootstrap._background(broken()):
+            await asyncio.sleep(0)
+    assert [(entry["log_level"], str(entry["exc_info"])) for entry in logs] == [("error", "gone")]

@@ -1,0 +1,121 @@
+"""Every setting is described, says its unit, is used, and refuses what it cannot be."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from app.errors import SettingsError
+from app.settings import Duration, Settings, variable
+
+ROOT = Path(__file__).parents[1]
+FIELDS = list(Settings.model_fields)
+COUNTS = {"database_connections", "port", "slots"}
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FIELDS:
+        monkeypatch.delenv(variable(name), raising=False)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_setting_is_described_in_a_sentence(name: str) -> None:
+    assert re.fullmatch(r"[A-Z].{20,}\.", Settings.model_fields[name].description or "")
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_number_says_its_unit(name: str) -> None:
+    field = Settings.model_fields[name]
+    if field.annotation in (int, float) and get_args(Duration)[1] not in field.metadata:
+        unit = name.rpartition("_")[2]
+        assert name in COUNTS or unit in ("seconds", "bytes")
+        assert name in COUNTS or unit in (field.description or "")
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_setting_has_an_effect(name: str) -> None:
+    readers = [ROOT / "app/bootstrap.py", *(ROOT / "app/cli").glob("*.py")]
+    code = "\n".join(path.read_text() for path in readers)
+    used = "require_database_url" if name == "database_url" else name
+    assert re.search(rf"\bsettings(?:\(\))?\.{used}\b", code)
+
+
+def test_without_an_environment_everything_has_a_default() -> None:
+    settings = Settings.read()
+    assert (settings.host, settings.port, settings.slots) == ("127.0.0.1", 8765, 16)
+    assert (settings.lease_seconds, settings.grace_seconds, settings.poll_seconds) == (20, 25, 1)
+    assert settings.retention == 86_400_000
+    assert settings.notify is True
+    assert settings.database_url is None
+
+
+def test_the_environment_is_read_and_an_option_goes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_PORT", "80")
+    monkeypatch.setenv("PERDURE_HOST", "::1")
+    monkeypatch.setenv("PERDURE_RETENTION", "90s")
+    monkeypatch.setenv("PERDURE_NOTIFY", "false")
+    monkeypatch.setenv("PERDURE_ALLOWED_HOSTS", "tasks.example.com, tasks")
+    settings = Settings.read(port=81, host=None)
+    assert (settings.port, settings.host) == (81, "::1")
+    assert settings.retention == 90_000
+    assert settings.notify is False
+    assert settings.allowed_hosts == ("tasks.example.com", "tasks")
+
+
+def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_SLOTS", "")
+    monkeypatch.setenv("DATABASE_URL", "")
+    assert Settings.read().slots == 16
+    with pytest.raises(SettingsError, match=r"^DATABASE_URL is not set: it takes postgresql://"):
+        Settings.read().require_database_url()
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+asyncpg"])
+def test_the_database_url_is_taken_as_it_is_and_its_password_does_not_show(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"{scheme}://me:hush@there/tasks\n")
+    settings = Settings.read()
+    assert settings.require_database_url() == f"{scheme}://me:hush@there/tasks"
+    assert "hush" not in f"{settings!r} {settings} {settings.model_dump()}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("PERDURE_SLOTS", "0", "greater than or equal to 1"),
+        ("PERDURE_SLOTS", "many", "valid integer"),
+        ("PERDURE_LEASE_SECONDS", "nan", "finite number"),
+        ("PERDURE_POLL_SECONDS", "-1", "greater than or equal to 0.05"),
+        ("PERDURE_RETENTION", "24", "not a duration"),
+        ("PERDURE_NOTIFY", "perhaps", "valid boolean"),
+        ("PERDURE_LOG_FORMAT", "xml", "'console' or 'json'"),
+        ("PERDURE_LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
+        ("DATABASE_URL", "mysql://me:hush@there/tasks", "not the URL of a PostgreSQL database"),
+        ("DATABASE_URL", "hush", "not the URL of a PostgreSQL database"),
+    ],
+)
+def test_a_wrong_value_names_its_variable_and_what_that_takes(
+    name: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as refused:
+        Settings.read()
+    message = str(refused.value)
+    field = next(field for field in FIELDS if variable(field) == name)
+    assert message.startswith(f"{name} cannot be used: ")
+    assert reason in message
+    assert (Settings.model_fields[field].description or "-") in message
+    assert "hush" not in message
+    assert refused.value.__cause__ is None
+
+
+def test_all_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_SLOTS", "0")
+    monkeypatch.setenv("PERDURE_PORT", "tcp://10.0.0.1:8765")
+    with pytest.raises(SettingsError, match=r"PERDURE_PORT .*PERDURE_SLOTS "):
+        Settings.read()

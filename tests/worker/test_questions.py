@@ -1,0 +1,222 @@
+"""Asking: the handler pauses, holds no slot, and replays with the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from app.domain.task import Status
+from app.tools.context import Accepted, Declined, Dismissed, SyncToolContext, ToolContext
+from app.tools.registry import tool
+from app.wire.envelope import dumps
+from tests.support.worker import working
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+@tool
+async def hello(ctx: ToolContext) -> str:
+    """Greet the user by name."""
+    answer = await ctx.elicit("name", "Who are you?", NAME)
+    match answer:
+        case Accepted(content):
+            return f"Hello, {content['name']}!"
+        case Declined():
+            return "declined"
+        case Dismissed():
+            return "dismissed"
+
+
+def text_of(result: str | None) -> str:
+    assert result is not None
+    text: str = json.loads(result)["content"][0]["text"]
+    return text
+
+
+async def test_an_answered_question_completes_the_task(db_url: str) -> None:
+    async with working(db_url, hello) as (tasks, _):
+        task_id = await tasks.start(hello)
+        parked = await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+        assert [q.key for q in parked.questions] == ["name"]
+        assert json.loads(parked.questions[0].request) == {
+            "method": "elicitation/create",
+            "params": {"mode": "form", "message": "Who are you?", "requestedSchema": NAME},
+        }
+        await tasks.answer(task_id, name={"name": "Luca"})
+        done = await tasks.reaches(task_id, Status.COMPLETED)
+        assert text_of(done.result) == "Hello, Luca!"
+        assert done.task.epoch == 2
+
+
+async def test_declining_and_dismissing_reach_the_handler(db_url: str) -> None:
+    async with working(db_url, hello) as (tasks, _):
+        for action, said in ({"action": "decline"}, "declined"), ({"action": "cancel"}, "dismissed"):
+            task_id = await tasks.start(hello)
+            await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+            await tasks.respond(task_id, {"name": dumps(action)})
+            assert text_of((await tasks.reaches(task_id, Status.COMPLETED)).result) == said
+
+
+async def test_questions_asked_side_by_side_are_outstanding_together(db_url: str) -> None:
+    @tool
+    async def both(ctx: ToolContext) -> str:
+        """Ask two things at once."""
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(ctx.elicit("first", "First?", NAME))
+            second = group.create_task(ctx.elicit("second", "Second?", NAME))
+        answers = first.result(), second.result()
+        assert all(isinstance(a, Accepted) for a in answers)
+        return " ".join(a.content["name"] for a in answers if isinstance(a, Accepted))
+
+    async with working(db_url, both) as (tasks, _):
+        task_id = await tasks.start(both)
+        parked = await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+        assert [q.key for q in parked.questions] == ["first", "second"]
+        await tasks.answer(task_id, second={"name": "b"})
+        assert [q.key for q in (await tasks.read(task_id)).questions] == ["first"]
+        await tasks.answer(task_id, first={"name": "a"})
+        assert text_of((await tasks.reaches(task_id, Status.COMPLETED)).result) == "a b"
+
+
+async def test_a_parked_task_holds_no_slot(db_url: str) -> None:
+    async with working(db_url, hello, slots=1) as (tasks, _):
+        first, second = await tasks.start(hello), await tasks.start(hello)
+        await tasks.reaches(first, Status.INPUT_REQUIRED)
+        await tasks.reaches(second, Status.INPUT_REQUIRED)
+
+
+async def test_a_step_beside_a_question_runs_once(db_url: str) -> None:
+    runs: list[int] = []
+
+    @tool
+    async def mixed(ctx: ToolContext) -> str:
+        """Ask while a step runs."""
+
+        async def slow() -> int:
+            await asyncio.sleep(0.05)
+            runs.append(ctx.attempt)
+            return 7
+
+        answer, seven = await asyncio.gather(ctx.elicit("name", "Name?", NAME), ctx.step("slow", slow))
+        assert isinstance(answer, Accepted)
+        return f"{answer.content['name']} {seven}"
+
+    async with working(db_url, mixed) as (tasks, _):
+        task_id = await tasks.start(mixed)
+        await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+        await tasks.answer(task_id, name={"name": "x"})
+        assert text_of((await tasks.reaches(task_id, Status.COMPLETED)).result) == "x 7"
+    assert runs == [1]
+
+
+class Person(BaseModel):
+    """Who somebody is."""
+
+    name: str
+    age: int = Field(ge=0)
+
+
+async def test_an_answer_that_does_not_fit_the_model_is_asked_again_under_a_new_key(db_url: str) -> None:
+    @tool
+    async def person(ctx: ToolContext) -> dict[str, Any]:
+        """Ask who somebody is."""
+        answer = await ctx.elicit("who", "Who are you?", Person)
+        assert isinstance(answer, Accepted)
+        return answer.content.model_dump()
+
+    async with working(db_url, person) as (tasks, _):
+        task_id = await tasks.start(person)
+        await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+        await tasks.answer(task_id, who={"name": "Ada", "age": -1})
+        asked = (await tasks.reaches(task_id, Status.INPUT_REQUIRED)).questions
+        while asked[0].key == "who":
+            asked = (await tasks.reaches(task_id, Status.INPUT_REQUIRED)).questions
+        assert [q.key for q in asked] == ["who#2"]
+        assert "age" in json.loads(asked[0].request)["params"]["message"]
+        await tasks.answer(task_id, **{"who#2": {"name": "Ada", "age": 36}})
+        done = await tasks.reaches(task_id, Status.COMPLETED)
+        assert done.result is not None
+        assert json.loads(done.result)["structuredContent"] == {"name": "Ada", "age": 36}
+
+
+async def test_a_plain_function_asks_and_is_unwound(db_url: str) -> None:
+    unwound: list[int] = []
+
+    @tool
+    def hello_sync(ctx: SyncToolContext, greeting: str) -> str:
+        """Greet the user by name, from a thread."""
+        try:
+            answer = ctx.elicit("name", "Who are you?", NAME)
+        finally:
+            unwound.append(ctx.attempt)
+        assert isinstance(answer, Accepted)
+        length = ctx.step("length", lambda: len(answer.content["name"]))
+        return f"{greeting}, {answer.content['name']} ({length})"
+
+    async with working(db_url, hello_sync) as (tasks, _):
+        task_id = await tasks.start(hello_sync, greeting="Hi")
+        await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+        await tasks.answer(task_id, name={"name": "Luca"})
+        assert text_of((await tasks.reaches(task_id, Status.COMPLETED)).result) == "Hi, Luca (4)"
+    assert unwound == [1, 2]
+
+
+async def test_sampling_roots_and_urls_are_asked_and_answered(db_url: str) -> None:
+    @tool
+    async def everything(ctx: ToolContext) -> str:
+        """Ask for all that is no form."""
+        url, sample, roots = await asyncio.gather(
+            ctx.elicit_url("pay", "Please pay.", "https://example.com/pay"),
+            ctx.sample("poem", {"messages": [], "maxTokens": 10}),
+            ctx.list_roots(),
+        )
+        assert url == Accepted(None)
+        return f"{getattr(sample.content, 'text', '')} {roots[0].uri}"
+
+    async with working(db_url, everything) as (tasks, _):
+        task_id = await tasks.start(everything)
+        parked = await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+        assert {q.key: json.loads(q.request)["method"] for q in parked.questions} == {
+            "pay": "elicitation/create",
+            "poem": "sampling/createMessage",
+            "roots": "roots/list",
+        }
+        completion = {"role": "assistant", "content": {"type": "text", "text": "Roses"}, "model": "m"}
+        answers = {"pay": {"action": "accept"}, "poem": completion, "roots": {"roots": [{"uri": "file:///home"}]}}
+        await tasks.respond(task_id, {key: dumps(value) for key, value in answers.items()})
+        assert text_of((await tasks.reaches(task_id, Status.COMPLETED)).result) == "Roses file:///home"
+
+
+async def test_a_question_that_a_2026_client_did_not_declare_fails_the_task(db_url: str) -> None:
+    async with working(db_url, hello) as (tasks, _):
+        task_id = await tasks.start(hello, revision="2026-07-28", capabilities={"sampling": {}})
+        failed = await tasks.reaches(task_id, Status.FAILED)
+        assert failed.error is not None
+        assert json.loads(failed.error) == {
+            "code": -32021,
+            "message": "Missing required client capability",
+            "data": {"requiredCapabilities": {"elicitation": {"form": {}}}},
+        }
+        declared = await tasks.start(hello, revision="2026-07-28", capabilities={"elicitation": {}})
+        await tasks.reaches(declared, Status.INPUT_REQUIRED)
+
+
+async def test_a_key_that_stands_for_another_question_is_the_tools_error(db_url: str) -> None:
+    other = {"type": "object", "properties": {"age": {"type": "integer"}}}
+
+    @tool
+    async def fickle(ctx: ToolContext) -> str:
+        """Ask something else the second time."""
+        await ctx.elicit("key", "Anything?", NAME if ctx.attempt == 1 else other)
+        return "never"
+
+    async with working(db_url, fickle) as (tasks, _):
+        task_id = await tasks.start(fickle)
+        await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+        await tasks.answer(task_id, key={"name": "x"})
+        failed = await tasks.reaches(task_id, Status.FAILED)
+        assert failed.error is not None
+        assert json.loads(failed.error)["code"] == -32603
