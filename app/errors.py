@@ -10,6 +10,7 @@
     ├── InvalidArguments         the arguments of a call do not fit the tool's schema
     ├── UsageError               a tool used its context in a way that cannot be replayed
     ├── UnusableResult           what a tool returned cannot be stored or does not fit its schema
+    ├── EmbeddedPostgresError    (app.embedded_pg) the PostgreSQL of our own cannot be started or stopped
     ├── StaleAttempt             the task is no longer this attempt's to write
     └── StoreUnavailable         the database could not be reached in time
 

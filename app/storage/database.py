@@ -56,15 +56,6 @@ def asyncpg_dsn(url: str) -> str:
     Raises:
         SettingsError: it is not the URL of a PostgreSQL database.
     """
-    return _url(url, "postgresql")
-
-
-def sqlalchemy_url(url: str) -> str:
-    """The same for SQLAlchemy, which reads a plain `postgresql://` as another driver's."""
-    return _url(url, "postgresql+asyncpg")
-
-
-def _url(url: str, scheme: str) -> str:
     try:
         parsed = make_url(url)
     except Exception as unreadable:
@@ -73,7 +64,7 @@ def _url(url: str, scheme: str) -> str:
         ) from unreadable
     if parsed.drivername.split("+")[0] not in ("postgresql", "postgres"):
         raise SettingsError("DATABASE_URL must be that of a PostgreSQL database: postgresql://user@host:5432/name")
-    return parsed.set(drivername=scheme).render_as_string(hide_password=False)
+    return parsed.set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 async def _keep(_: asyncpg.Connection[Any]) -> None:

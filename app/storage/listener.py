@@ -101,7 +101,8 @@ class Listener:
     async def _prove(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         self._pong.clear()
         await connection.execute(f"NOTIFY {self._ping_channel}")
-        await asyncio.wait_for(self._pong.wait(), self._pong_seconds)
+        async with asyncio.timeout(self._pong_seconds):  # Python 3.11's wait_for can swallow a cancellation
+            await self._pong.wait()
 
     def _gap(self) -> None:
         for wake in self._on_gap:

@@ -141,7 +141,7 @@ class Catalogue:
         except (ValueError, LookupError, TypeError) as error:
             if row.digest not in self._unusable:
                 self._unusable.add(row.digest)
-                log.error("a tool of the catalogue cannot be used", tool=row.name, error=type(error).__name__)  # noqa: TRY400
+                log.error("a tool of the catalogue cannot be used", tool=row.name, error=type(error).__name__)
             return None
         return None if entry.options.task == "never" else entry
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
@@ -240,7 +239,7 @@ class SyncToolContext(ContextFacts):
     def elicit(
         self, key: str, message: str, schema: type[BaseModel] | dict[str, Any]
     ) -> Accepted[Any] | Declined | Dismissed:
-        """As `ToolContext.elicit`. Without an answer the thread is unwound by an exception that nothing should catch."""
+        """As `ToolContext.elicit`. Without an answer the thread is unwound by an exception: do not catch it."""
         return self._wait(self._async.elicit(key, message, schema))
 
     def elicit_url(self, key: str, message: str, url: str) -> Accepted[None] | Declined | Dismissed:

@@ -105,7 +105,7 @@ def tool(
     timeout: Duration | None = None,
     losses: int = 3,
     ttl: Duration | None = None,
-    retention: Duration = "24h",
+    retention: Duration | None = None,
     answer_within: Duration = "7d",
     poll_interval: Duration | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
@@ -121,7 +121,7 @@ def tool(
     timeout: Duration | None = None,
     losses: int = 3,
     ttl: Duration | None = None,
-    retention: Duration = "24h",
+    retention: Duration | None = None,
     answer_within: Duration = "7d",
     poll_interval: Duration | None = None,
 ) -> Any:
@@ -136,7 +136,7 @@ def tool(
         timeout: how long one attempt may run; None for as long as it takes.
         losses: how many workers a task may lose before it fails.
         ttl: lifetime of a task from its creation, also while it is live; None for no limit.
-        retention: how long an ended task can still be read.
+        retention: how long an ended task can still be read; by default what PERDURE_RETENTION says, 24h.
         answer_within: how long a question waits before the task fails.
         poll_interval: how often clients are to ask; None lets it grow with the task's age.
 

@@ -146,7 +146,7 @@ class Replay:
         self._require(request)
         if (earlier := self.claim.questions.get(key)) is not None:
             if _kind(json.loads(earlier)) != _kind(request):
-                raise UsageError(f"The key {key!r} was used before for another question. Give each question its own key.")
+                raise UsageError(f"The key {key!r} stands for another question already. Give each one its own key.")
             if (answer := self.claim.answers.get(key)) is not None:
                 return json.loads(answer)
         self._pending[key] = Question(key, dumps(request))

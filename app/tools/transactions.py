@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import asyncpg
 import structlog
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -12,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from app.domain.task import Claim, Json
 from app.errors import StaleAttempt, StoreUnavailable
 from app.storage import statements as sql
-from app.storage.database import Database, sqlalchemy_url
+from app.storage.database import Database, asyncpg_dsn
 
 log = structlog.get_logger(__name__)
 
@@ -30,18 +31,22 @@ class Transactions:
 
     def __init__(self, database: Database, *, connections: int = 5, idle_seconds: float = 20.0) -> None:
         self._database = database
+        dsn = asyncpg_dsn(database.url)
+        session = {
+            "application_name": "perdure transactions",
+            "idle_in_transaction_session_timeout": str(int(idle_seconds * 1000)),
+        }
+
+        async def connect() -> asyncpg.Connection[asyncpg.Record]:  # by asyncpg, which knows all options of the URL
+            return await asyncpg.connect(dsn, timeout=10, server_settings=session)
+
         self._engine: AsyncEngine = create_async_engine(
-            sqlalchemy_url(database.url),
+            "postgresql+asyncpg://",
+            async_creator=connect,
             pool_size=connections,
             max_overflow=0,
             pool_timeout=60,
             pool_pre_ping=True,
-            connect_args={
-                "server_settings": {
-                    "application_name": "perdure transactions",
-                    "idle_in_transaction_session_timeout": str(int(idle_seconds * 1000)),
-                }
-            },
         )
 
     async def close(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.version import __version__
 from app.domain.task import Json
+from app.version import __version__
 from app.wire.envelope import dumps
 
 SERVER_INFO = {"name": "perdure", "version": __version__}

@@ -102,7 +102,9 @@ class Heartbeat:
         while not self._stop.is_set():
             try:
                 if connection is None or connection.is_closed():
-                    connection = await asyncpg.connect(self._dsn, timeout=self._lease / 4, command_timeout=self._lease / 4)
+                    connection = await asyncpg.connect(
+                        self._dsn, timeout=self._lease / 4, command_timeout=self._lease / 4
+                    )
                 await self._beat(connection)
             except PASSING as fault:
                 log.warning("heartbeat failed", fault=type(fault).__name__)

@@ -12,13 +12,13 @@ from uuid import UUID
 
 import structlog
 
-from app.version import __version__
 from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener
 from app.storage.store import Store
 from app.tools.registry import Registry
 from app.tools.transactions import Transactions
+from app.version import __version__
 from app.worker.attempt import Attempt
 from app.worker.heartbeat import Heartbeat
 from app.worker.maintenance import expire, publish, purge, rescue
@@ -202,7 +202,7 @@ class Runner:
         for attempt in self._running.values():
             attempt.abandon()
 
-    # -- stopping -------------------------------------------------------------------------------------------------------
+    # -- stopping ------------------------------------------------------------------------------------------
 
     async def _drain(self) -> bool:
         """Give running handlers the grace, stop the rest, and give back what does not end."""

@@ -1,4 +1,4 @@
-"""The table of transitions, held against the database's CHECKs, the README's diagram, and what the store really does."""
+"""The table of transitions, held against the CHECKs, the README's diagram, and what the store really does."""
 
 from __future__ import annotations
 

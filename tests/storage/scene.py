@@ -167,7 +167,7 @@ class Scene:
 
     async def children(self, task: Task | Claim, table: str) -> list[dict[str, Any]]:
         """The task's rows in one of the child tables."""
-        query = f"SELECT c.* FROM perdure.{table} AS c WHERE task_id = $1 ORDER BY c::text"  # noqa: S608  a table's name
+        query = f"SELECT c.* FROM perdure.{table} AS c WHERE task_id = $1 ORDER BY c::text"
         return [dict(row) for row in await self.connection.fetch(query, task.task_id)]
 
     async def everything(self, task: Task | Claim) -> dict[str, Sequence[Any]]:

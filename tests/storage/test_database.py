@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from app.errors import SettingsError, StoreUnavailable
-from app.storage.database import Database, asyncpg_dsn, sqlalchemy_url
+from app.storage.database import Database, asyncpg_dsn
 from tests.storage.racing import kill_connections
 from tests.support.cable import Cable, cable_to
 from tests.support.waiting import eventually
@@ -73,7 +73,6 @@ def nothing_listens() -> str:
 def test_any_postgresql_url_is_read(scheme: str) -> None:
     url = f"{scheme}://me:p%40ss%2F@db.example:6432/tasks?sslmode=require"
     assert asyncpg_dsn(url) == "postgresql://me:p%40ss%2F@db.example:6432/tasks?sslmode=require"
-    assert sqlalchemy_url(url) == "postgresql+asyncpg://me:p%40ss%2F@db.example:6432/tasks?sslmode=require"
 
 
 @pytest.mark.parametrize("url", ["", "mysql://me:hunter2@db/x", "db.example:hunter2", "sqlite:///hunter2"])

@@ -31,7 +31,7 @@ FILL = [
     FROM (
         SELECT n, CASE WHEN n > 300 THEN 'completed' WHEN n > 250 THEN 'input_required' ELSE 'working' END AS kind
         FROM generate_series(1, 300 + {ENDED}) AS n
-    ) AS made""",  # noqa: S608  numbers of ours
+    ) AS made""",
     """
     INSERT INTO perdure.task_requests
         (task_id, method, params, capabilities, retention_ms, answer_within_ms, loss_limit)

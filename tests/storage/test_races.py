@@ -5,18 +5,12 @@ A third connection holds the row until both are seen to wait for it; then they r
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
-from uuid import uuid4
-
-import asyncpg
-import pytest
 
 from app.domain.task import Claim, Json, Status, Task
 from app.errors import StaleAttempt
-from app.storage import statements as sql
-from tests.storage.racing import EXPIRE, RESCUE, Race
-from tests.storage.scene import ERROR, OWNER, RESULT, TOOL, Scene, attempt_of, question, response
+from tests.storage.racing import Race
+from tests.storage.scene import ERROR, OWNER, RESULT, Scene, attempt_of, question, response
 
 
 async def status(scene: Scene, task: Task | Claim) -> Status:

@@ -53,7 +53,7 @@ IMPOSSIBLE = [
 @pytest.mark.parametrize(("state", "change", "constraint"), IMPOSSIBLE)
 async def test_an_impossible_row_cannot_be_stored(scene: Scene, state: str, change: str, constraint: str) -> None:
     task = await getattr(scene, state)()
-    statement = f"UPDATE perdure.tasks SET {change} WHERE task_id = $1"  # noqa: S608  written above
+    statement = f"UPDATE perdure.tasks SET {change} WHERE task_id = $1"
     with pytest.raises(asyncpg.CheckViolationError) as refused:
         await scene.connection.execute(statement, task.task_id)
     assert refused.value.constraint_name == constraint

@@ -12,6 +12,6 @@ T = TypeVar("T")
 async def eventually(look: Callable[[], Awaitable[T]], *, seconds: float = 10.0) -> T:
     """Look again and again until there is something to see; fails when the time is over."""
     async with asyncio.timeout(seconds):
-        while not (seen := await look()):  # noqa: ASYNC110  nothing tells us
+        while not (seen := await look()):
             await asyncio.sleep(0.01)
     return seen

@@ -22,7 +22,7 @@ WAIT_SECONDS = 20.0
 Seen = TypeVar("Seen")
 
 
-async def until(look: Callable[[], Awaitable[Seen]], seconds: float = WAIT_SECONDS) -> Seen:
+async def until(look: Callable[[], Awaitable[Seen | None]], seconds: float = WAIT_SECONDS) -> Seen:
     """Look again and again until what is seen is true, and return it; fail after a while."""
     end = time.monotonic() + seconds
     while not (seen := await look()):
@@ -70,10 +70,14 @@ class Tasks:
 
         async def look() -> TaskState | None:
             state = await self.read(task_id)
-            assert not state.task.status.terminal or state.task.status in states, (state.task, state.error, state.result)
+            assert not state.task.status.terminal or state.task.status in states, (
+                state.task,
+                state.error,
+                state.result,
+            )
             return state if state.task.status in states else None
 
-        return await until(look)  # type: ignore[return-value]  # until() returns what is true
+        return await until(look)
 
     async def answer(self, task_id: UUID, **contents: dict[str, Any]) -> None:
         """Accept questions with these contents, by key."""

@@ -138,7 +138,7 @@ async def test_a_transaction_of_a_stale_attempt_writes_nothing(db_url: str) -> N
 
         return str(await ctx.transaction("pay", write))
 
-    async with working(db_url, pay) as (tasks, runner):
+    async with working(db_url, pay) as (tasks, _):
         task_id = await tasks.start(pay)
         await ready.wait()
         [(worker_id,)] = await connection.fetch("SELECT worker_id FROM perdure.tasks")
@@ -160,7 +160,9 @@ async def test_a_transaction_whose_connection_breaks_runs_again(db_url: str) -> 
         """Pay over a connection that breaks once."""
 
         async def write(db: AsyncConnection) -> int:
-            backend = (await db.execute(text("INSERT INTO ledger VALUES (pg_backend_pid()) RETURNING backend"))).scalar()
+            backend = (
+                await db.execute(text("INSERT INTO ledger VALUES (pg_backend_pid()) RETURNING backend"))
+            ).scalar()
             assert isinstance(backend, int)
             tries.append(backend)
             if len(tries) == 1:
