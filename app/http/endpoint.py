@@ -59,6 +59,8 @@ async def _body(request: web.Request) -> bytes:
         raise Rejected(405, "Method not allowed: send messages with POST", {"Allow": "POST"})
     if request.content_type != "application/json":
         raise Rejected(415, "Unsupported media type: the Content-Type must be application/json")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise Rejected(415, "Unsupported media type: send messages without a Content-Encoding")
     limit = request.client_max_size
     try:
         if (request.content_length or 0) > limit:

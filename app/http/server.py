@@ -36,7 +36,12 @@ class Server:
         app.router.add_route("*", PATH, endpoint.handle)
         # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.
         self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=grace_seconds, handle_signals=False
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=grace_seconds,
+            handle_signals=False,
+            auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
         )
 
     async def start(self, host: str, port: int) -> int:

@@ -132,7 +132,8 @@ class Database:
     ) -> None:
         if self._pool is not None:
             try:
-                await asyncio.wait_for(self._pool.close(), 5)
+                async with asyncio.timeout(5):
+                    await self._pool.close()
             except TimeoutError:
                 self._pool.terminate()
 

@@ -6,9 +6,9 @@ import asyncio
 import gzip
 import json
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
-import aiohttp
 import asyncpg
 import pytest
 from structlog.testing import capture_logs
@@ -146,15 +146,11 @@ async def test_a_body_that_does_not_say_how_long_it_is_is_held_to_the_limit_too(
             assert response.status == 413
 
 
-async def test_a_compressed_body_is_held_to_the_limit_unpacked(db_url: str) -> None:
-    headers = {"Content-Encoding": "gzip"}
+async def test_a_compressed_body_is_refused_unread(db_url: str) -> None:
     async with serving(db_url, max_body=100_000) as service:
-        packed = gzip.compress(PING)
-        body = packed
-        assert (await _post(service.client, body, headers)) == 200
-        assert (await _post(service.client, gzip.compress(b" " * 50_000_000), headers)) == 413
-        assert (await _post(service.client, b"no gzip at all", headers)) == 400
-        assert (await _post(service.client, packed[:-9], headers)) == 400
+        for body in (gzip.compress(PING), gzip.compress(b" " * 50_000_000), b"no gzip at all"):
+            assert (await _post(service.client, body, {"Content-Encoding": "gzip"})) == 415
+        assert (await _post(service.client, PING, {"Content-Encoding": "identity"})) == 200
 
 
 async def _post(client: Client, body: bytes, headers: dict[str, str]) -> int:
@@ -277,7 +273,7 @@ async def test_each_request_is_one_line_in_the_log_that_holds_no_secret(service:
 
 async def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(service: Service) -> None:
     with capture_logs() as logs:
-        url = aiohttp.client.URL(service.client.url)
+        url = urlsplit(service.client.url)
         _, writer = await asyncio.open_connection(HOST, url.port)
         writer.write(
             b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"

@@ -24,7 +24,7 @@ BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' 
 
 
 async def _request(service: Service) -> asyncpg.Record:
-    row = await service.connection.fetchrow(REQUEST)
+    row: asyncpg.Record | None = await service.connection.fetchrow(REQUEST)
     assert row is not None
     return row
 

@@ -28,6 +28,8 @@ _LOOKED = {
 RESCUE = (sql.RESCUE, 100, *LOST)
 EXPIRE = (sql.EXPIRE, 100, OVERDUE, *EXPIRED, *UNANSWERED, *TIMED_OUT)
 
+OURS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'perdure'"
+RUNNING_SLEEP = f"{OURS} AND state = 'active' AND query LIKE '%pg_sleep%'"
 _KILL = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()"""
@@ -36,6 +38,15 @@ WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backe
 async def kill_connections(connection: asyncpg.Connection[Any], name: str = "perdure") -> None:
     """Let the server end all connections of this application, of which there are some."""
     assert await connection.fetchval(_KILL, name) > 0
+
+
+async def seen(connection: asyncpg.Connection[Any], query: str, count: int) -> None:
+    """Wait until a query counts so many."""
+
+    async def look() -> bool:
+        return int(await connection.fetchval(query)) == count
+
+    await eventually(look)
 
 
 class Race:
@@ -48,10 +59,7 @@ class Race:
     async def waiting(self, count: int) -> None:
         """Wait until so many connections wait for a lock."""
 
-        async def look() -> bool:
-            return int(await self._watcher.fetchval(_WAITING)) == count
-
-        await eventually(look)
+        await seen(self._watcher, _WAITING, count)
 
     async def at_once(self, task: Task | Claim, *calls: Coroutine[Any, Any, Any]) -> list[Any]:
         """Let these calls all wait for the task's row, then run on in this order; what they returned or raised."""

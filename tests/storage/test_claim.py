@@ -81,7 +81,7 @@ async def test_histories_of_tasks_that_are_claimed_together_are_not_mixed(scene:
         await scene.store.step(claim, "fetch", response(str(claim.task_id)))
         await scene.store.release(scene.worker_id, attempt_of(claim))
     again = await scene.store.claim(scene.worker_id, [TOOL], 3)
-    expected = [{}] + [{"fetch": response(str(task.task_id))} for task in tasks[:2]]
+    expected: list[dict[str, Json]] = [{}] + [{"fetch": response(str(task.task_id))} for task in tasks[:2]]
     assert [claim.steps for claim in again] == expected
 
 

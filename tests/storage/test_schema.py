@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import psycopg
 import pytest
 from sqlalchemy import create_engine
 
+from app.domain.task import Json
+from app.storage.rows import CatalogueRow
 from app.storage.schema import SCHEMA, metadata
-from tests.storage.scene import Scene
+from tests.storage.scene import TOOL, Scene, question
 
 NOW = "clock_timestamp()"
 SOMEBODY = "gen_random_uuid()"
@@ -166,3 +169,23 @@ async def test_the_overview_says_what_each_task_does(scene: Scene) -> None:
     )
     rows = await scene.connection.fetch("SELECT task_id, activity FROM perdure.task_overview")
     assert {row["task_id"]: row["activity"] for row in rows} == expected | {later.task_id: "scheduled"}
+
+
+async def test_the_queues_health_counts_what_waits_and_runs_and_who_could_run_it(scene: Scene) -> None:
+    for _ in range(3):
+        await scene.queued(TOOL)
+    later = await scene.queued(TOOL)
+    await scene.connection.execute(
+        "UPDATE perdure.tasks SET ready_at = now() + interval '1 hour' WHERE task_id = $1", later.task_id
+    )
+    (claim,) = await scene.store.claim(scene.worker_id, [TOOL], 1)
+    await scene.store.ask(claim, [question("colour")])
+    await scene.store.claim(scene.worker_id, [TOOL], 1)
+    await scene.enlist(scene.worker_id)
+    await scene.silence(uuid4())
+    await scene.store.publish_tools([CatalogueRow("idle", Json("{}"), Json("{}"), "1")])
+    rows = await scene.connection.fetch(
+        "SELECT tool, queued, scheduled, running, waiting_for_answers, oldest_wait > interval '0' AS waits, workers "
+        "FROM perdure.queue_health ORDER BY tool"
+    )
+    assert [tuple(row.values()) for row in rows] == [("idle", 0, 0, 0, 0, None, 0), (TOOL, 1, 1, 1, 1, True, 1)]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Awaitable
+from datetime import datetime, timedelta
 
 import pytest
 
-from app.domain.task import Claim, Json, Status
+from app.domain.task import Claim, Json, Status, Task
 from app.errors import StaleAttempt
 from app.storage.rows import Holding
 from tests.storage.scene import ERROR, RESULT, Scene, attempt_of, question
 
 DAY = timedelta(days=1)
+MICROSECOND = timedelta(microseconds=1)
 
 
 async def test_a_steps_value_is_kept_for_the_next_attempt_and_the_client_sees_no_change(scene: Scene) -> None:
@@ -72,6 +74,17 @@ async def test_the_same_status_message_again_is_no_change(scene: Scene) -> None:
     first = await scene.store.status(claim, "halfway")
     assert await scene.store.status(claim, "halfway") == first
     assert (await scene.store.status(claim, "")).version == 3
+
+
+async def test_a_change_is_later_than_the_one_before_even_if_the_clock_went_back(scene: Scene) -> None:
+    async def ahead(change: Awaitable[Task]) -> timedelta:
+        before: datetime = await scene.connection.fetchval(future, claim.task_id)
+        return (await change).updated_at - before
+
+    future = "UPDATE perdure.tasks SET updated_at = now() + interval '1 hour' WHERE task_id = $1 RETURNING updated_at"
+    claim = await scene.running()
+    assert await ahead(scene.store.status(claim, "halfway")) == MICROSECOND
+    assert await ahead(scene.store.ask(claim, [question("colour")])) == MICROSECOND
 
 
 async def test_a_result_completes_the_task(scene: Scene) -> None:
