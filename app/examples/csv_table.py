@@ -47,7 +47,7 @@ async def insert_rows(table: Table, rows: partial[tuple[list[list[Any]], Batch]]
     values, batch = await asyncio.to_thread(rows)
     names = [f"c{number}" for number in range(len(values))]
     arrays = [bindparam(n, type_=ARRAY(column.type)) for n, column in zip(names, table.columns, strict=True)]
-    source = func.unnest(*arrays).table_valued(*names)
+    source = func.unnest(*arrays).table_valued(*names).render_derived()
     statement = insert(table).from_select(list(table.columns), select(*(source.c[name] for name in names)))
     await connection.execute(statement, dict(zip(names, values, strict=True)))
     return batch

@@ -47,6 +47,7 @@ class Transactions:
             max_overflow=0,
             pool_timeout=60,
             pool_pre_ping=True,
+            hide_parameters=True,  # they are arguments, which belong in no error and no log
         )
 
     async def close(self) -> None:

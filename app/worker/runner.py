@@ -65,6 +65,7 @@ class Runner:
         self._tools = {tool.name: tool for tool in registry.durable()}
         self._listener = listener
         self._slots = slots
+        self._lease = lease_seconds
         self._grace = grace_seconds
         self._poll = poll_seconds
         self._max_result = max_result_bytes
@@ -228,7 +229,7 @@ class Runner:
         store, beat = self._store, self._heartbeat
         return [
             repeat("sweep", 0.0, self._sweep_once_due),
-            repeat("rescue", rescue.INTERVAL_SECONDS, lambda: rescue.rescue(store, beat)),
+            repeat("rescue", min(rescue.INTERVAL_SECONDS, self._lease), lambda: rescue.rescue(store, beat)),
             repeat("expire", expire.INTERVAL_SECONDS, lambda: expire.expire(store)),
             repeat("purge", purge.INTERVAL_SECONDS, lambda: purge.purge(store)),
             repeat("publish", publish.INTERVAL_SECONDS, lambda: publish.publish(store, self._registry)),
