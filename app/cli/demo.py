@@ -29,7 +29,7 @@ ROWS = 300_000
 BAD_EVERY = 50_000
 PATIENCE_SECONDS = 60.0
 TASKS = "io.modelcontextprotocol/tasks"
-META = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}, "elicitation": {}}}
+META: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}, "elicitation": {}}}
 OVERVIEW = """\
 SELECT tool, status, attempts, losses, age FROM perdure.task_overview ORDER BY created_at"""
 ATTEMPTS = """\
@@ -122,7 +122,9 @@ async def _look(url: str, table: str) -> None:
     connection = await asyncpg.connect(asyncpg_dsn(url))
     try:
         [counted] = await _query(connection, LOADED.format(table=table))
-        _check(counted["rows"] == counted["different"] == ROWS - ROWS // BAD_EVERY, "a row was loaded twice or not at all")
+        _check(
+            counted["rows"] == counted["different"] == ROWS - ROWS // BAD_EVERY, "a row was loaded twice or not at all"
+        )
         await _query(connection, OVERVIEW)
         attempts = await _query(connection, ATTEMPTS)
         _check(any(row["ended"] == "lost" for row in attempts), "no attempt was lost")
