@@ -1,0 +1,85 @@
+"""What the README says is so: its settings, its first tool and its test, and the session with curl."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings, variable
+from tests.support.command import perdure
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def block(mark: str) -> str:
+    """The code behind a marker."""
+    found = re.search(rf"<!-- {re.escape(mark)} -->\n```\w+\n(.*?)```", README.read_text(), re.DOTALL)
+    assert found is not None, mark
+    return found[1]
+
+
+def settings_table() -> str:
+    """The table of settings, as it should stand there."""
+    lines = ["| variable | by default | what it is |", "|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        default = field.get_default()
+        shown = {None: "", (): "", True: "true", False: "false"}.get(default, str(default))
+        shown = "24h" if name == "retention" else shown
+        lines.append(f"| `{variable(name)}` | {f'`{shown}`' if shown else ''} | {field.description} |")
+    return "\n".join(lines)
+
+
+def test_every_setting_is_in_the_readme() -> None:
+    text = README.read_text()
+    there = text.split("<!-- settings -->\n")[1].split("\n<!-- end of settings -->")[0]
+    assert there == settings_table(), "python -m tests.test_readme writes the table anew"
+
+
+@pytest.mark.timeout(180)
+def test_the_first_tool_and_its_test_work(tmp_path: Path, db_url: str) -> None:
+    (tmp_path / "shop.py").write_text(block("tool: shop.py"))
+    tested = block("tool: test_shop.py").replace("harness()", f"harness({db_url!r})")
+    (tmp_path / "test_shop.py").write_text(tested)
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "."]
+    found = os.environ | {"PYTHONPATH": str(README.parent)}
+    done = subprocess.run(command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(180)
+def test_the_session_with_curl_ends_with_a_receipt(tmp_path: Path, db_url: str) -> None:
+    (tmp_path / "shop.py").write_text(block("tool: shop.py"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = ("dev", "--tools", tmp_path / "shop.py", "--port", str(port))
+    with perdure(tmp_path / "dev", *command, DATABASE_URL=db_url) as dev:
+        dev.says("worker started")
+        script = block("command: curl").replace("8765", str(port))
+        done = subprocess.run(
+            ["bash", "-eu", "-c", script],  # noqa: S607
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PATH": os.environ["PATH"]},
+        )
+    assert done.returncode == 0, done.stderr
+    asked, acknowledged, ended = done.stdout.strip().splitlines()
+    assert '"status":"input_required"' in asked
+    assert "Order book?" in asked
+    assert '"resultType":"complete"' in acknowledged
+    assert '"status":"completed"' in ended
+    assert "receipt for book" in ended
+
+
+if __name__ == "__main__":
+    start, end = "<!-- settings -->\n", "\n<!-- end of settings -->"
+    before, rest = README.read_text().split(start)
+    README.write_text(before + start + settings_table() + end + rest.split(end.strip())[1])
