@@ -156,7 +156,7 @@ def _names_a_column(name: str) -> bool:
 
 @contextmanager
 def _opened(path: Path, source: Source | None = None) -> Iterator[BinaryIO]:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ToolError("There is no such file in the folder for CSV files.")
     with path.open("rb") as file:
         stat = os.fstat(file.fileno())
