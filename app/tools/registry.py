@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from app.errors import DeclarationError
 from app.storage.rows import CatalogueRow
 from app.tools.declaration import Tool, tool
+from app.tools.form_calls import check_forms
 from app.tools.loading import load_module
 from app.tools.options import ToolOptions
 from app.wire.envelope import dumps
@@ -30,6 +31,8 @@ class Registry:
                 reason = f"the tool in {other.where} has the same name; give one of them another with name=…"
                 raise each.refused(reason)
             _ = each.definition  # annotations that named what came later in their module can be read by now
+            if (flaw := check_forms(each.fn)) is not None:
+                raise each.refused(flaw)
         self._tools = dict(sorted(found.items()))
 
     @classmethod

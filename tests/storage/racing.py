@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import asyncpg
@@ -30,6 +31,8 @@ EXPIRE = (sql.EXPIRE, 100, OVERDUE, *EXPIRED, *UNANSWERED, *TIMED_OUT)
 
 OURS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'perdure'"
 RUNNING_SLEEP = f"{OURS} AND state = 'active' AND query LIKE '%pg_sleep%'"
+_OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+_DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 _KILL = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()"""
@@ -47,6 +50,19 @@ async def seen(connection: asyncpg.Connection[Any], query: str, count: int) -> N
         return int(await connection.fetchval(query)) == count
 
     await eventually(look)
+
+
+async def look_for_deadlocks_soon(connection: asyncpg.Connection[Any]) -> None:
+    """Let those who connect from now on look for deadlocks after a tenth of a second, where we may say so."""
+    name = await connection.fetchval("SELECT current_database()")
+    with suppress(asyncpg.InsufficientPrivilegeError):
+        await connection.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '100ms'")
+
+
+async def deadlocks(connection: asyncpg.Connection[Any]) -> int:
+    """How many there were, once all others have gone: a connection may count them only when it ends."""
+    await seen(connection, _OTHERS, 0)
+    return int(await connection.fetchval(_DEADLOCKS))
 
 
 class Race:

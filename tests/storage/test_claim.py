@@ -95,6 +95,13 @@ async def test_urgent_tasks_go_first_and_then_those_that_wait_longest(scene: Sce
     assert await claimed(scene.store, 10) == in_order[2:]
 
 
+async def test_who_waits_longest_is_found_in_a_long_queue(scene: Scene) -> None:
+    for age in range(12):
+        oldest = await scene.queued()
+        await scene.age(oldest, age)
+    assert await claimed(scene.store, 1) == [oldest.task_id]
+
+
 async def test_priorities_are_strict_over_all_tools(scene: Scene) -> None:
     for _ in range(30):
         await scene.age(await scene.queued("slow", priority=1), 3600)

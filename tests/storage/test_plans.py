@@ -106,6 +106,16 @@ async def test_hot_statements_read_no_table_from_end_to_end(filled: asyncpg.Conn
     assert {name: indexes for name, indexes in missing.items() if indexes} == {}
 
 
+async def test_statements_for_many_rows_lock_them_in_the_order_of_their_ids(filled: asyncpg.Connection[Any]) -> None:
+    for name in ("RELEASE", "RESCUE", "EXPIRE", "PURGE"):
+        statement, arguments, _ = STATEMENTS[name]
+        locks = [node for node in await plans_of(filled, statement, arguments) if node["Node Type"] == "LockRows"]
+        assert len(locks) == 2, name
+        for lock in locks:
+            keys = [node["Sort Key"] for node in nodes(lock) if node["Node Type"] == "Sort"]
+            assert [key.split(".")[-1] for (key,) in keys] == ["task_id"], name
+
+
 async def test_a_claim_does_not_step_over_what_it_may_not_take(filled: asyncpg.Connection[Any]) -> None:
     """Its look at the heads reads no more rows than it returns, though thousands of others are ready or due later."""
     await filled.execute(

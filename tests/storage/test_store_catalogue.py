@@ -8,8 +8,10 @@ from typing import Any
 import asyncpg
 
 from app.domain.task import Json
+from app.storage.database import Database
 from app.storage.rows import CatalogueRow
 from app.storage.store import LISTED, Store
+from tests.storage.racing import deadlocks, look_for_deadlocks_soon
 
 
 def tool(name: str, digest: str = "1") -> CatalogueRow:
@@ -51,8 +53,15 @@ async def test_a_tool_is_listed_for_a_day_after_its_last_worker(
     assert [t.name for t in await store.read_tools()] == ["new", "old", "older"]
 
 
-async def test_workers_that_publish_the_same_tools_at_the_same_moment_do_not_deadlock(store: Store) -> None:
-    tools = [tool(f"tool-{n}") for n in range(200)]
-    orders = (tools, tools[::-1], tools[100:] + tools[:100], tools)
-    await asyncio.gather(*(store.publish_tools(order) for order in orders for _ in range(3)))
-    assert len(await store.read_tools()) == 200
+async def test_workers_that_publish_the_same_tools_at_the_same_moment_do_not_deadlock(
+    db_url: str, connection: asyncpg.Connection[Any]
+) -> None:
+    await look_for_deadlocks_soon(connection)
+    tools = [tool(f"tool-{n}") for n in range(1000)]
+    orders = (tools, tools[::-1], tools[500:] + tools[:500], tools)
+    async with Database(db_url, connections=8) as database:
+        store = Store(database)
+        await store.publish_tools(tools)
+        await asyncio.gather(*(store.publish_tools(order) for order in orders for _ in range(5)))
+        assert len(await store.read_tools()) == 1000
+    assert await deadlocks(connection) == 0

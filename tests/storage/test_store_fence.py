@@ -80,6 +80,14 @@ async def test_an_attempt_that_asked_is_refused_once_the_task_has_gone_on(scene:
         await refused(scene, write, claim)
 
 
+async def test_an_attempt_is_refused_when_its_successor_has_asked(scene: Scene, write: Write) -> None:
+    claim = await scene.running()
+    await scene.store.release(claim.worker_id, attempt_of(claim))
+    again = await scene.claim(claim.task)
+    await scene.store.ask(again, [question("colour")])
+    await refused(scene, write, claim)
+
+
 async def test_a_cancelled_task_is_refused(scene: Scene, write: Write) -> None:
     await refused(scene, write, await scene.cancelled())
 

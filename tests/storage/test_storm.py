@@ -18,13 +18,11 @@ from app.errors import StaleAttempt
 from app.storage import statements as sql
 from app.storage.database import Database
 from app.storage.store import Store
-from tests.storage.racing import seen
+from tests.storage.racing import deadlocks, look_for_deadlocks_soon
 from tests.storage.scene import ERROR, OWNER, RESULT, TOOL, attempt_of, new_task, question, response
 
 TOOLS = (TOOL, "count")
 ROUNDS = 60
-OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
 @dataclass
@@ -95,19 +93,11 @@ class Storm:
         self.saw(await self.store.rescue(1000))
 
 
-async def deadlocks(connection: asyncpg.Connection[Any]) -> int:
-    """How many there were, once all others have gone: a connection may count them only when it ends."""
-    await seen(connection, OTHERS, 0)
-    return int(await connection.fetchval(DEADLOCKS))
-
-
 @pytest.mark.parametrize("seed", range(2))
 async def test_in_a_storm_every_task_comes_to_one_end_that_stands_and_nobody_deadlocks(
     db_url: str, connection: asyncpg.Connection[Any], seed: int
 ) -> None:
-    name = await connection.fetchval("SELECT current_database()")
-    with suppress(asyncpg.InsufficientPrivilegeError):
-        await connection.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '100ms'")
+    await look_for_deadlocks_soon(connection)
     async with Database(db_url, connections=10) as database:
         storm = Storm(Store(database), database, random.Random(seed))  # noqa: S311
         async with asyncio.TaskGroup() as group:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from app.errors import DeclarationError
 from app.tools.context import ToolContext
 from app.tools.form_calls import check_forms
+from app.tools.registry import Registry, tool
 
 
 class Name(BaseModel):
@@ -109,3 +111,9 @@ def without_source() -> Handler:
 @pytest.mark.parametrize("fn", [well, made_when_asked, given_a_value_inside, asks_nobody, without_source()])
 def test_what_may_be_well_is_left_alone(fn: Handler) -> None:
     assert check_forms(fn) is None
+
+
+def test_a_tool_with_such_a_form_does_not_load_and_the_error_names_it_and_its_file() -> None:
+    declared = tool(name="who_is_it", description="Ask who it is.")(model)
+    with pytest.raises(DeclarationError, match=r"'who_is_it' in .*test_form_calls\.py:\d+: .*'who' is nested"):
+        Registry([declared])
