@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 import structlog
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from app.http.endpoint import METHOD, Endpoint
@@ -15,11 +13,6 @@ from app.http.guards import Guard
 from app.http.replies import Rejected, failure
 
 log = structlog.get_logger(__name__)
-
-# aiohttp would report every broken request as an error of ours, with a traceback: whoever reaches the port could
-# fill the log.
-_connections = logging.getLogger(f"{__name__}.connections")
-_connections.addFilter(lambda record: not _is_bad_request(record))
 
 PATH = "/mcp"
 MAX_BODY = 4 * 1024 * 1024
@@ -32,7 +25,7 @@ class Server:
     Args:
         endpoint: answers the requests.
         guard: refuses those from the wrong place.
-        max_body: bytes that a message may have.
+        max_body: bytes that a message may have, after decompression.
         grace_seconds: how long requests that are being answered get when the server stops.
     """
 
@@ -87,10 +80,6 @@ async def log_requests(request: web.Request, handler: Handler) -> web.StreamResp
     finally:
         milliseconds = round((time.perf_counter() - started) * 1000, 1)
         log.info("request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
-
-
-def _is_bad_request(record: logging.LogRecord) -> bool:
-    return record.exc_info is not None and isinstance(record.exc_info[1], HttpProcessingError)
 
 
 def _guarded(guard: Guard) -> Middleware:
