@@ -71,7 +71,8 @@ def test_the_session_with_curl_ends_with_a_receipt(tmp_path: Path, db_url: str) 
             env={"PATH": os.environ["PATH"]},
         )
     assert done.returncode == 0, done.stderr
-    asked, acknowledged, ended = done.stdout.strip().splitlines()
+    handle, asked, acknowledged, ended = done.stdout.strip().splitlines()
+    assert '"resultType":"task"' in handle
     assert '"status":"input_required"' in asked
     assert "Order book?" in asked
     assert '"resultType":"complete"' in acknowledged

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from app.domain.task import Claim, Json
 from app.errors import StaleAttempt, StoreUnavailable
 from app.storage import statements as sql
-from app.storage.database import Database, asyncpg_dsn
+from app.storage.database import PASSING, Database, asyncpg_dsn
 
 log = structlog.get_logger(__name__)
 
@@ -80,6 +80,9 @@ class Transactions:
 
     async def _once(self, claim: Claim, name: str, fn: Callable[[AsyncConnection], Awaitable[Json]]) -> Json:
         async with self._engine.begin() as connection:
+            # SQLAlchemy sends BEGIN with its first statement: without one, what fn does on the driver's own connection
+            # would be committed by itself.
+            await connection.exec_driver_sql("SELECT 1")
             value = await fn(connection)
             fence = await connection.exec_driver_sql(sql.FENCE, (claim.task_id, claim.epoch, claim.worker_id))
             if fence.first() is None:
@@ -92,4 +95,6 @@ def _unknown(fault: BaseException) -> bool:
     """True where a transaction may or may not have committed: the connection broke, or the memo is there already."""
     if isinstance(fault, IntegrityError):
         return "task_steps_pkey" in str(fault.orig)
-    return isinstance(fault, OSError) or (isinstance(fault, DBAPIError) and fault.connection_invalidated)
+    if isinstance(fault, DBAPIError):
+        return fault.connection_invalidated or isinstance(getattr(fault.orig, "__cause__", None), PASSING)
+    return isinstance(fault, OSError)

@@ -177,3 +177,25 @@ async def test_a_transaction_whose_connection_breaks_runs_again(db_url: str) -> 
     assert len(tries) == 2
     assert [row["backend"] for row in await connection.fetch("SELECT backend FROM ledger")] == [tries[1]]
     await connection.close()
+
+
+async def test_what_is_written_on_the_drivers_own_connection_is_rolled_back_too(db_url: str) -> None:
+    connection = await asyncpg.connect(db_url)
+    await connection.execute("CREATE TABLE ledger (amount integer)")
+
+    @tool
+    async def pay(ctx: ToolContext) -> str:
+        """Write past SQLAlchemy, then fail."""
+
+        async def write(db: AsyncConnection) -> int:
+            raw = (await db.get_raw_connection()).driver_connection
+            assert raw is not None
+            await raw.copy_records_to_table("ledger", records=[(1,)], columns=["amount"])
+            raise RuntimeError("after the copy")
+
+        return str(await ctx.transaction("pay", write))
+
+    async with working(db_url, pay) as (tasks, _):
+        await tasks.reaches(await tasks.start(pay), Status.FAILED)
+    assert await connection.fetchval("SELECT count(*) FROM ledger") == 0
+    await connection.close()
