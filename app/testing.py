@@ -13,35 +13,52 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.task import Claim, Json, NewTask, Question, Status, TaskState, new_task_id
+from app.domain.task import Claim, Json, NewTask, Question, Status, Task, TaskState, new_task_id
 from app.embedded_pg import throwaway_postgres
-from app.errors import PerdureError
+from app.errors import PerdureError, StaleAttempt, UsageError
+from app.methods.answers import check_answer
 from app.storage import migrate
+from app.storage import statements as sql
 from app.storage.database import Database
 from app.storage.store import Store
 from app.tools.context import Accepted, Declined, Dismissed
-from app.tools.registry import Tool
+from app.tools.registry import Registry, Tool
 from app.tools.transactions import Transactions
+from app.version import __version__
 from app.wire.envelope import dumps
 from app.worker.attempt import Attempt
 
 Answer = Accepted[Any] | Declined | Dismissed | BaseModel | dict[str, Any]
 Script = Answer | Callable[[dict[str, Any]], Answer]
 EVERYTHING: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+UNWIND_SECONDS = 5.0
+LEASE_MS = 86_400_000  # nothing beats here: a worker lives until its attempt ends
+
+_RECORD = """
+SELECT t.losses, ARRAY(
+    SELECT s.name FROM perdure.task_steps AS s WHERE s.task_id = t.task_id ORDER BY s.stepped_at) AS steps
+FROM perdure.tasks AS t
+WHERE t.task_id = $1"""
 
 
 class UnansweredError(PerdureError):
     """The tool asked something that the test has no answer for; the message names the key."""
+
+
+class NoCrashError(PerdureError):
+    """A crash did not happen, because its step was never recorded; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +95,16 @@ class Run:
 
 
 class Harness:
-    """Runs tools on one database. Made by `harness`."""
+    """Runs tools on one database, also several at once. Made by `harness`."""
 
-    def __init__(self, database: Database, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, database: Database, executor: Executor) -> None:
         self._database = database
         self._executor = executor
 
     async def run(
         self,
         tool: Tool,
+        arguments: Mapping[str, Any] | None = None,
         /,
         *,
         answers: Mapping[str, Script] | None = None,
@@ -94,95 +112,44 @@ class Harness:
         owner: str = "tester",
         capabilities: dict[str, Any] | None = None,
         timeout_seconds: float = 60.0,
-        **arguments: Any,
+        **more: Any,
     ) -> Run:
         """Run a tool to its end.
 
         Args:
+            arguments: the tool's arguments; those that are not named as a parameter here can also be given by name.
             answers: what to answer, by key. For a form a dict or a model is its content; for sampling and roots a
                 dict is the whole response. A function gets the request and returns one of these.
-            crash_after: names of steps; right after each is recorded for the first time, the worker dies.
+            crash_after: names of steps; right after each is recorded for the first time, the worker dies. More
+                deaths than the tool's `losses` fail its task.
             owner: who calls, as `ctx.owner` shows it.
             capabilities: what the client declares; by default all that can be asked.
-            arguments: the tool's arguments.
 
         Raises:
             UnansweredError: a question has no answer here.
-            TimeoutError: it took longer.
+            NoCrashError: a step to crash after was never recorded.
+            Refusal: an answer is not a response that a client may give to this question.
+            UsageError, DeclarationError: the tool never has a task, or could not be loaded.
+            TimeoutError: it took longer; the handler was stopped.
         """
+        if not Registry([tool]).durable():
+            raise UsageError(f"{tool.name!r} has task='never': it has no task to run, call the function itself.")
         crash = _Crash(set(crash_after))
-        transactions = _CrashingTransactions(self._database, crash)
-        store = _CrashingStore(self._database, crash)
+        store, transactions = _CrashingStore(self._database, crash), _CrashingTransactions(self._database, crash)
+        task = _new_task(
+            tool, {**(arguments or {}), **more}, owner, EVERYTHING if capabilities is None else capabilities
+        )
+        life = _Life(tool, task, crash, self._database, store, transactions, self._executor)
         try:
             async with asyncio.timeout(timeout_seconds):
-                task_id = await self._create(store, tool, owner, capabilities, arguments)
-                return await self._drive(store, transactions, crash, tool, owner, task_id, answers or {})
+                run = await life.live(answers or {})
         finally:
+            await store.cancel(owner, task.task_id)  # one that did not end is not left behind
             await transactions.close()
-
-    async def _create(
-        self, store: Store, tool: Tool, owner: str, capabilities: dict[str, Any] | None, arguments: dict[str, Any]
-    ) -> UUID:
-        new = NewTask(
-            task_id=new_task_id(),
-            owner=owner,
-            tool=tool.name,
-            params=dumps({"name": tool.name, "arguments": arguments}),
-            capabilities=dumps(EVERYTHING if capabilities is None else capabilities),
-            policy=tool.options.to_policy(),
-        )
-        return (await store.create(new)).task_id
-
-    async def _drive(
-        self,
-        store: Store,
-        transactions: Transactions,
-        crash: _Crash,
-        tool: Tool,
-        owner: str,
-        task_id: UUID,
-        answers: Mapping[str, Script],
-    ) -> Run:
-        asked: list[str] = []
-        while True:
-            for claim in await store.claim(uuid4(), [tool.name], 1):
-                await self._attempt(Attempt(claim, tool, store, transactions, self._executor), store, crash)
-            state = await store.get(owner, task_id)
-            if state is None:
-                raise AssertionError("the task is gone")
-            if state.task.status.terminal:
-                return await self._report(state, asked)
-            asked += [question.key for question in state.questions]
-            responses = {question.key: _response(question, answers) for question in state.questions}
-            if responses:
-                await store.answer(owner, task_id, responses)
-
-    async def _attempt(self, attempt: Attempt, store: Store, crash: _Crash) -> None:
-        """Run an attempt until it ends or its worker is to die; then the task is rescued as by another worker."""
-        running, dying = asyncio.create_task(attempt.run()), asyncio.create_task(crash.now.wait())
-        await asyncio.wait({running, dying}, return_when=asyncio.FIRST_COMPLETED)
-        dying.cancel()
-        if crash.now.is_set():
-            crash.now.clear()
-            attempt.abandon()
-            await running
-            await store.rescue()  # its worker has no row, like one that is long gone
-        await running
-
-    async def _report(self, state: TaskState, asked: list[str]) -> Run:
-        steps = await self._database.fetch(
-            "SELECT name FROM perdure.task_steps WHERE task_id = $1 ORDER BY stepped_at", state.task.task_id
-        )
-        losses = await self._database.fetch("SELECT losses FROM perdure.tasks WHERE task_id = $1", state.task.task_id)
-        return Run(
-            status=state.task.status,
-            result=None if state.result is None else json.loads(state.result),
-            error=None if state.error is None else json.loads(state.error),
-            questions=asked,
-            steps=[row["name"] for row in steps],
-            attempts=state.task.epoch,
-            losses=losses[0]["losses"],
-        )
+        if crash.after:
+            missed = ", ".join(map(repr, sorted(crash.after)))
+            raise NoCrashError(f"No crash: {missed} was never recorded; the task {run.status}, with steps {run.steps}.")
+        return run
 
 
 @asynccontextmanager
@@ -204,19 +171,102 @@ async def harness(database_url: str | None = None) -> AsyncIterator[Harness]:
             executor.shutdown(wait=False)
 
 
+def _new_task(tool: Tool, arguments: dict[str, Any], owner: str, capabilities: dict[str, Any]) -> NewTask:
+    task_id = new_task_id()
+    return NewTask(
+        task_id=task_id,
+        owner=owner,
+        tool=f"{tool.name} {task_id}",  # no other worker on this database claims it
+        params=dumps({"name": tool.name, "arguments": to_jsonable_python(arguments)}),
+        capabilities=dumps(capabilities),
+        policy=tool.options.to_policy(),
+    )
+
+
+@dataclass(frozen=True)
+class _Life:
+    """One task from its creation to its end."""
+
+    tool: Tool
+    task: NewTask
+    crash: _Crash
+    database: Database
+    store: Store
+    transactions: Transactions
+    executor: Executor
+
+    async def live(self, answers: Mapping[str, Script]) -> Run:
+        await self.store.create(self.task)
+        asked: list[str] = []
+        while True:
+            await self._work()
+            state = await self.store.get(self.task.owner, self.task.task_id)
+            if state is None:
+                raise AssertionError("the task is gone")
+            if state.task.status.terminal:
+                return await self._report(state, asked)
+            asked += [question.key for question in state.questions]
+            responses = {question.key: _response(question, answers) for question in state.questions}
+            if responses:
+                await self.store.answer(self.task.owner, self.task.task_id, responses)
+
+    async def _work(self) -> None:
+        """Be a worker for one attempt. If it dies, others find its row gone, and rescue what it ran."""
+        worker_id, queue = uuid4(), [self.task.tool]
+        await self.database.fetch(sql.REGISTER, worker_id, "app.testing", os.getpid(), __version__, queue, 1, LEASE_MS)
+        try:
+            for claim in await self.store.claim(worker_id, queue, 1):
+                await self._attempt(claim)
+        finally:
+            await self.database.fetch(sql.LEAVE, worker_id)
+            await self.store.rescue()
+            self.crash.now.clear()
+
+    async def _attempt(self, claim: Claim) -> None:
+        attempt = Attempt(claim, self.tool, self.store, self.transactions, self.executor)
+        running, dying = asyncio.create_task(attempt.run()), asyncio.create_task(self.crash.now.wait())
+        try:
+            await asyncio.wait({running, dying}, return_when=asyncio.FIRST_COMPLETED)
+        finally:  # it has ended, its worker dies, or the test's time is over
+            dying.cancel()
+            attempt.abandon()
+            await asyncio.wait({running}, timeout=UNWIND_SECONDS)
+        if running.done():
+            running.result()
+
+    async def _report(self, state: TaskState, asked: list[str]) -> Run:
+        row = await self.database.fetchrow(_RECORD, state.task.task_id)
+        if row is None:
+            raise AssertionError("the task is gone")
+        return Run(
+            status=state.task.status,
+            result=None if state.result is None else json.loads(state.result),
+            error=None if state.error is None else json.loads(state.error),
+            questions=asked,
+            steps=row["steps"],
+            attempts=state.task.epoch,
+            losses=row["losses"],
+        )
+
+
 class _Crash:
     """When a worker is to die: right after these steps, each the first time."""
 
     def __init__(self, after: set[str]) -> None:
-        self._after = after
+        self.after = after
         self.now = asyncio.Event()
 
     async def come(self, name: str) -> None:
         """Die here, if it is time: what comes behind is never reached."""
-        if name in self._after:
-            self._after.remove(name)
+        if name in self.after:
+            self.after.remove(name)
             self.now.set()
             await asyncio.get_running_loop().create_future()
+
+    def refuse(self) -> None:
+        """The dead do not write, though here their handlers take a moment to end."""
+        if self.now.is_set():
+            raise StaleAttempt("The worker of this attempt is dead.")
 
 
 class _CrashingStore(Store):
@@ -225,9 +275,14 @@ class _CrashingStore(Store):
         self._crash = crash
 
     async def step(self, claim: Claim, name: str, value: Json) -> Json:
+        self._crash.refuse()
         stands = await super().step(claim, name, value)
         await self._crash.come(name)
         return stands
+
+    async def _fenced(self, claim: Claim, statement: str, *args: object, own: str | None = None) -> Task:
+        self._crash.refuse()
+        return await super()._fenced(claim, statement, *args, own=own)
 
 
 class _CrashingTransactions(Transactions):
@@ -236,7 +291,12 @@ class _CrashingTransactions(Transactions):
         self._crash = crash
 
     async def run(self, claim: Claim, name: str, fn: Callable[[AsyncConnection], Awaitable[Json]]) -> Json:
-        value = await super().run(claim, name, fn)
+        async def unless_dead(connection: AsyncConnection) -> Json:
+            value = await fn(connection)
+            self._crash.refuse()
+            return value
+
+        value = await super().run(claim, name, unless_dead)
         await self._crash.come(name)
         return value
 
@@ -249,7 +309,9 @@ def _response(question: Question, answers: Mapping[str, Script]) -> Json:
     answer = answers[question.key]
     if callable(answer) and not isinstance(answer, BaseModel):
         answer = answer(request)
-    return dumps(_wire(answer, is_form=request["method"] == "elicitation/create"))
+    response = to_jsonable_python(_wire(answer, is_form=request["method"] == "elicitation/create"))
+    check_answer(question, response)
+    return dumps(response)
 
 
 def _wire(answer: Answer, *, is_form: bool) -> dict[str, Any]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+from datetime import date
 from typing import Any
 
+import asyncpg
 import pytest
 from pydantic import BaseModel
 from sqlalchemy import text
@@ -11,7 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import Accepted, Declined, Dismissed, SyncToolContext, ToolContext, ToolError, tool
 from app.domain.task import Status
-from app.testing import UnansweredError, harness
+from app.errors import Refusal, UsageError
+from app.storage.database import Database
+from app.storage.store import Store
+from app.testing import NoCrashError, UnansweredError, harness
+from app.tools.registry import Registry
+from tests.support.worker import Tasks
 
 
 class Sure(BaseModel):
@@ -111,3 +120,143 @@ async def test_it_brings_its_own_postgres_by_default() -> None:
     async with harness() as perdure:
         run = await perdure.run(order, answers={"sure": Declined()}, item="book")
     assert run.status is Status.COMPLETED
+
+
+async def test_a_crash_leaves_runs_beside_it_alone(db_url: str) -> None:
+    both_run, crashed = asyncio.Barrier(2), asyncio.Event()
+
+    @tool
+    async def count(ctx: ToolContext, who: str) -> str:
+        """Take a step, beside another run."""
+
+        async def step() -> str:
+            await both_run.wait()
+            return who
+
+        if who == "dies" and ctx.attempt == 2:
+            crashed.set()
+        value = await ctx.step("step", step)
+        if who == "lives":
+            await crashed.wait()
+        return value
+
+    async with harness(db_url) as perdure:
+        dies, lives = await asyncio.gather(
+            perdure.run(count, crash_after=["step"], who="dies"), perdure.run(count, who="lives")
+        )
+    assert (dies.text, dies.attempts, dies.losses) == ("dies", 2, 1)
+    assert (lives.text, lives.attempts, lives.losses) == ("lives", 1, 0)
+
+
+async def test_calls_that_wait_for_other_workers_are_left_to_them(db_url: str) -> None:
+    async with Database(db_url, connections=1) as database, harness(db_url) as perdure:
+        tasks = Tasks(Store(database), Registry([order]))
+        waiting = await tasks.start(order, item="pen")
+        run = await perdure.run(order, answers={"sure": Declined()}, item="book")
+        assert run.attempts == 2
+        assert (await tasks.read(waiting)).task.epoch == 0
+
+
+async def test_the_dead_write_nothing(db_url: str) -> None:
+    @tool
+    async def stubborn(ctx: ToolContext) -> str:
+        """Go on beside a step, whatever comes."""
+        started = asyncio.Event()
+
+        async def one() -> int:
+            await started.wait()
+            return ctx.attempt
+
+        async def beside() -> int:
+            started.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait() if ctx.attempt == 1 else None
+            return ctx.attempt
+
+        return str(await asyncio.gather(ctx.step("one", one), ctx.step("beside", beside)))
+
+    async with harness(db_url) as perdure:
+        run = await perdure.run(stubborn, crash_after=["one"])
+    assert (run.text, run.losses) == ("[1, 2]", 1)
+
+
+async def test_more_deaths_than_the_tool_allows_fail_its_task(db_url: str) -> None:
+    @tool(losses=1)
+    async def fragile(ctx: ToolContext) -> int:
+        """Take two steps."""
+
+        async def number() -> int:
+            return ctx.attempt
+
+        return await ctx.step("one", number) + await ctx.step("two", number)
+
+    async with harness(db_url) as perdure:
+        run = await perdure.run(fragile, crash_after=["one", "two"])
+    assert (run.status, run.steps, run.losses, run.result) == (Status.FAILED, ["one", "two"], 2, None)
+    assert run.error is not None
+    assert "too many workers" in run.error["message"]
+
+
+async def test_a_crash_that_does_not_happen_is_an_error(db_url: str) -> None:
+    async with harness(db_url) as perdure:
+        with pytest.raises(NoCrashError, match=r"'chrage' was never recorded.*\['charge'\]"):
+            await perdure.run(order, answers={"sure": {"yes": True}}, crash_after=["chrage"], item="book")
+
+
+async def test_after_the_timeout_the_handler_is_stopped_and_no_task_is_left(db_url: str) -> None:
+    ended: list[int] = []
+
+    @tool
+    async def endless(ctx: ToolContext) -> None:
+        """Wait for ever."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(ctx.attempt)
+
+    async with harness(db_url) as perdure:
+        with pytest.raises(TimeoutError):
+            await perdure.run(endless, timeout_seconds=0.5)
+        assert ended == [1]
+    connection = await asyncpg.connect(db_url)
+    assert await connection.fetchval("SELECT status FROM perdure.tasks") == "cancelled"
+    assert await connection.fetchval("SELECT count(*) FROM perdure.workers") == 0
+    await connection.close()
+
+
+async def test_a_response_that_the_service_would_refuse_is_refused(db_url: str) -> None:
+    @tool
+    async def poem(ctx: ToolContext) -> str:
+        """Ask for a poem, and where to put it."""
+        sampled, roots = await ctx.sample("poem", {"messages": [], "maxTokens": 10}), await ctx.list_roots()
+        return f"{getattr(sampled.content, 'text', '')} in {roots[0].uri}"
+
+    roots = {"roots": [{"uri": "file:///poems"}]}
+    completion = {"role": "assistant", "content": {"type": "text", "text": "Roses"}, "model": "m"}
+    async with harness(db_url) as perdure:
+        run = await perdure.run(poem, answers={"poem": completion, "roots": roots})
+        assert run.text == "Roses in file:///poems"
+        with pytest.raises(Refusal, match="poem"):
+            await perdure.run(poem, answers={"poem": {"role": "assistant"}, "roots": roots})
+
+
+async def test_arguments_may_have_any_name_and_type(db_url: str) -> None:
+    @tool
+    async def take_over(ctx: ToolContext, owner: str, day: date) -> str:
+        """Take over from somebody."""
+        return f"{ctx.owner} from {owner} on {day:%d %B}"
+
+    async with harness(db_url) as perdure:
+        run = await perdure.run(take_over, {"owner": "Ada"}, owner="Luca", day=date(2026, 2, 3))
+    assert run.text == "Luca from Ada on 03 February"
+
+
+async def test_a_tool_without_a_task_is_refused(db_url: str) -> None:
+    @tool(task="never")
+    async def at_once() -> str:
+        """Answer on the request."""
+        return "now"
+
+    async with harness(db_url) as perdure:
+        with pytest.raises(UsageError, match="call the function itself"):
+            await perdure.run(at_once)
