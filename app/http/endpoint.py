@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiohttp import web
 
 from app.errors import ErrorKind, Refusal
@@ -22,22 +24,22 @@ class Endpoint:
     Args:
         methods: what is served.
         lenient_task_names: accept `tasks/*` without the header `Mcp-Name`, which a client in wide use never sends.
+        body_seconds: how long a client may take to send a body.
     """
 
-    def __init__(self, methods: Methods, *, lenient_task_names: bool = True) -> None:
+    def __init__(self, methods: Methods, *, lenient_task_names: bool = True, body_seconds: float = 60.0) -> None:
         self._methods = methods
         self._lenient_task_names = lenient_task_names
+        self._body_seconds = body_seconds
 
     async def handle(self, request: web.Request) -> web.Response:
         """Answer a request; whatever goes wrong, the answer is an HTTP response with a JSON-RPC error."""
         message = None
         try:
             owner = owner_of(request)
-            message = read_message(await _body(request))
+            message = read_message(await _body(request, self._body_seconds))
             request[METHOD] = printable(message.method, 64)
             return await self._answer(message, request, owner)
-        except ConnectionError:  # the client left; there is nobody to answer
-            raise
         except Exception as error:  # noqa: BLE001  # failure() logs what it does not expect
             return failure(error, message, request.headers)
 
@@ -54,19 +56,30 @@ class Endpoint:
         return accepted()
 
 
-async def _body(request: web.Request) -> bytes:
+async def _body(request: web.Request, seconds: float) -> bytes:
+    _check_head(request)
+    try:
+        async with asyncio.timeout(seconds):
+            return await request.read()
+    except TimeoutError:
+        raise Rejected(408, f"Request timeout: a body must be sent within {seconds:g} seconds") from None
+    except web.HTTPRequestEntityTooLarge:
+        raise _too_large(request) from None
+    except web.RequestPayloadError:
+        raise Refusal(ErrorKind.PARSE, "Parse error: the body cannot be decoded as its headers say") from None
+
+
+def _check_head(request: web.Request) -> None:
+    """Refuse what no body could make right."""
     if request.method != "POST":
         raise Rejected(405, "Method not allowed: send messages with POST", {"Allow": "POST"})
     if request.content_type != "application/json":
         raise Rejected(415, "Unsupported media type: the Content-Type must be application/json")
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise Rejected(415, "Unsupported media type: send messages without a Content-Encoding")
-    limit = request.client_max_size
-    try:
-        if (request.content_length or 0) > limit:
-            raise web.HTTPRequestEntityTooLarge(limit)
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise Rejected(413, f"Content too large: a message may have {limit} bytes") from None
-    except web.RequestPayloadError:
-        raise Refusal(ErrorKind.PARSE, "Parse error: the body cannot be decoded as its headers say") from None
+    if (request.content_length or 0) > request.client_max_size:
+        raise _too_large(request)
+
+
+def _too_large(request: web.Request) -> Rejected:
+    return Rejected(413, f"Content too large: a message may have {request.client_max_size} bytes")

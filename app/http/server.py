@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from app.http.endpoint import METHOD, Endpoint
@@ -13,6 +15,11 @@ from app.http.guards import Guard
 from app.http.replies import Rejected, failure
 
 log = structlog.get_logger(__name__)
+
+# aiohttp reports every request that breaks the rules of HTTP as an error of ours, with a traceback: whoever reaches
+# the port could fill the log.
+_connections = logging.getLogger(f"{__name__}.connections")
+_connections.addFilter(lambda record: not _is_bad_request(record))
 
 PATH = "/mcp"
 MAX_BODY = 4 * 1024 * 1024
@@ -25,7 +32,7 @@ class Server:
     Args:
         endpoint: answers the requests.
         guard: refuses those from the wrong place.
-        max_body: bytes that a message may have, after decompression.
+        max_body: bytes that a message may have.
         grace_seconds: how long requests that are being answered get when the server stops.
     """
 
@@ -40,7 +47,7 @@ class Server:
             access_log=None,
             handler_cancellation=True,
             shutdown_timeout=grace_seconds,
-            handle_signals=False,
+            logger=_connections,
             auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
         )
 
@@ -80,6 +87,10 @@ async def log_requests(request: web.Request, handler: Handler) -> web.StreamResp
     finally:
         milliseconds = round((time.perf_counter() - started) * 1000, 1)
         log.info("request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
+
+
+def _is_bad_request(record: logging.LogRecord) -> bool:
+    return record.exc_info is not None and isinstance(record.exc_info[1], HttpProcessingError)
 
 
 def _guarded(guard: Guard) -> Middleware:

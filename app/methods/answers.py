@@ -33,7 +33,8 @@ def check_answer(question: Question, response: dict[str, Any]) -> None:
         _SHAPES[method].validate_python(response)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(step) for step in ("params", "inputResponses", question.key, *first["loc"]))
+        flaw = f"{printable('.'.join(map(str, first['loc'])))}: {first['msg']}"
+        key = printable(question.key)
         raise Refusal(
-            ErrorKind.INVALID_PARAMS, f"Invalid params: {printable(where)} is no response to {method}: {first['msg']}"
+            ErrorKind.INVALID_PARAMS, f"Invalid params: params.inputResponses.{key} is no response to {method}: {flaw}"
         ) from None

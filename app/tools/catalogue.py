@@ -108,7 +108,7 @@ class Catalogue:
 
         All callers wait for the same reading, which goes on when they are cancelled.
         """
-        if time.monotonic() - self._read_at >= age:
+        if self._shared is None or time.monotonic() - self._read_at >= age:
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._read())
             await asyncio.wait({self._reading}, timeout=None if self._shared is None else self._patience)
@@ -128,7 +128,7 @@ class Catalogue:
             self._shared = {entry.name: entry for row in rows if (entry := self._entry(row)) is not None}
             self._read_at = started
             return
-        # A reading that failed counts too: while the database is away, not every request asks it again.
+        # One that failed counts too: while the database is away, not every request waits for another.
         self._read_at = time.monotonic()
 
     def _entry(self, row: CatalogueRow) -> Entry | None:

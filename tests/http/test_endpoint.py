@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -273,16 +275,45 @@ async def test_each_request_is_one_line_in_the_log_that_holds_no_secret(service:
 
 async def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(service: Service) -> None:
     with capture_logs() as logs:
-        url = urlsplit(service.client.url)
-        _, writer = await asyncio.open_connection(HOST, url.port)
-        writer.write(
-            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
-        )
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
+        async with _connected(service, b"Content-Length: 99\r\n\r\n{"):
+            pass
         assert (await service.client.post(PING)).status == 200
     assert [line for line in logs if line["log_level"] in ("warning", "error")] == []
+
+
+@pytest.mark.parametrize("rest", [b"Content-Length: 9\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n5\r\n{"])
+async def test_a_body_that_does_not_come_is_not_waited_for_for_ever(db_url: str, rest: bytes) -> None:
+    async with serving(db_url, body_seconds=0.1) as service, _connected(service, rest) as reader:
+        assert (await asyncio.wait_for(reader.readline(), 10)).split()[1] == b"408"
+
+
+async def test_a_body_that_says_it_will_be_too_large_is_not_waited_for(service: Service) -> None:
+    async with _connected(service, b"Content-Length: 99999999\r\n\r\n{") as reader:
+        assert (await asyncio.wait_for(reader.readline(), 10)).split()[1] == b"413"
+
+
+@pytest.mark.parametrize(
+    "rest", [b"Transfer-Encoding: chunked\r\n\r\nnot-a-size\r\n", b"X: " + b"x" * 100_000, b"\x00: \r\n\r\n"]
+)
+async def test_what_breaks_the_rules_of_http_is_a_bad_request_and_no_error_of_ours(
+    service: Service, caplog: pytest.LogCaptureFixture, rest: bytes
+) -> None:
+    async with _connected(service, rest) as reader:
+        assert (await asyncio.wait_for(reader.readline(), 10)).split()[1] == b"400"
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+    assert (await service.client.post(PING)).status == 200
+
+
+@asynccontextmanager
+async def _connected(service: Service, rest: bytes) -> AsyncIterator[asyncio.StreamReader]:
+    """A connection on which the head of a request, and this much more, has been sent."""
+    reader, writer = await asyncio.open_connection(HOST, urlsplit(service.client.url).port)
+    writer.write(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + rest)
+    await writer.drain()
+    yield reader
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 async def test_requests_that_are_being_answered_end_before_the_server_stops(db_url: str) -> None:

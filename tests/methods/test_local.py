@@ -32,6 +32,12 @@ async def test_a_results_own_metadata_is_kept(service: Service) -> None:
     assert (await service.client.call("sign")).result["_meta"] == SERVER_INFO | {"com.example/page": 2}
 
 
+async def test_the_metadata_of_a_part_is_not_that_of_the_result(service: Service) -> None:
+    result = (await service.client.call("sign_inside")).result
+    assert result["content"][0]["_meta"] == {"com.example/page": 2}
+    assert result["_meta"] == SERVER_INFO
+
+
 async def test_a_text_that_looks_like_metadata_is_only_text(service: Service) -> None:
     result = (await service.client.call("greet", name='"_meta":{"a":1}')).result
     assert result["content"][0]["text"] == 'Hello, "_meta":{"a":1}!'

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
-from mcp_types import CallToolResult
+from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
 from app.errors import ProtocolError, ToolError
@@ -75,6 +75,12 @@ async def sign() -> CallToolResult:
 
 
 @tool(task="never")
+async def sign_inside() -> TextContent:
+    """Return a text with its own metadata."""
+    return TextContent.model_validate({"type": "text", "text": "signed", "_meta": {"com.example/page": 2}})
+
+
+@tool(task="never")
 async def protest() -> str:
     """End with an error of the protocol."""
     raise ProtocolError(4711, "Out of paper", {"tray": 2})
@@ -127,6 +133,7 @@ LOCAL: tuple[Tool, ...] = (
     look_around_in_thread,
     refuse,
     sign,
+    sign_inside,
     protest,
     mumble,
     crash,

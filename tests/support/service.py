@@ -104,6 +104,7 @@ async def serving(
     guard: Guard | None = None,
     patience_seconds: float = 30.0,
     lenient_task_names: bool = True,
+    body_seconds: float = 60.0,
     **options: Any,
 ) -> AsyncIterator[Service]:
     """Start the API with these tools loaded and published, and stop it."""
@@ -113,7 +114,8 @@ async def serving(
         await store.publish_tools(tools.catalogue())
         catalogue = Catalogue(store, tools)
         methods = Methods(Tools(store, catalogue, local), Tasks(store))
-        server = Server(Endpoint(methods, lenient_task_names=lenient_task_names), guard, **options)
+        endpoint = Endpoint(methods, lenient_task_names=lenient_task_names, body_seconds=body_seconds)
+        server = Server(endpoint, guard, **options)
         port = await server.start(HOST, 0)
         connection = await asyncpg.connect(db_url)
         try:
