@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
@@ -13,6 +12,7 @@ import structlog
 from app.domain.task import Json
 from app.errors import ErrorKind, InvalidArguments, ProtocolError, Refusal, ToolError, UnusableResult
 from app.methods.call import Call
+from app.tools.calling import alone, plainly
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.registry import Tool
 from app.tools.results import error_result
@@ -46,7 +46,7 @@ class LocalTools:
             error: BaseException = cancelled
         except (Exception, SystemExit) as raised:  # noqa: BLE001  looked at below
             error = raised
-        return _told(tool, _alone(error))
+        return _told(tool, alone(error))
 
     def close(self) -> None:
         """Start no further tool in a thread; one that runs is not waited for."""
@@ -59,7 +59,7 @@ class LocalTools:
         if tool.is_async:
             return await tool.fn(**arguments)
         within = copy_context().run
-        return await asyncio.get_running_loop().run_in_executor(self._threads, within, _plainly, tool.fn, arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, within, plainly, tool.fn, arguments)
 
 
 def _told(tool: Tool, error: BaseException) -> Json:
@@ -75,20 +75,6 @@ def _told(tool: Tool, error: BaseException) -> Json:
         case _:
             log.error("tool failed", tool=tool.name, exc_info=error)
             raise Refusal(ErrorKind.INTERNAL, "The tool failed with an internal error")
-
-
-def _alone(error: BaseException) -> BaseException:
-    """What a TaskGroup wrapped, where it is the only one."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
-def _plainly(fn: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    try:
-        return fn(**arguments)
-    except StopIteration as error:  # a future cannot carry it: its waiter would wait for ever
-        raise RuntimeError("the tool raised StopIteration") from error
 
 
 def _is_cancelled() -> bool:

@@ -75,8 +75,15 @@ def _formatter(style: Literal["console", "json"]) -> logging.Formatter:
     if style == "json":
         processors: list[Processor] = [drop_meta, structlog.processors.JSONRenderer(default=repr), _strike_out]
     else:
-        processors = [drop_meta, _escape, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()), _strike_out]
+        processors = [drop_meta, _escape, _console(), _strike_out]
     return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_common(), processors=processors)
+
+
+def _console() -> structlog.dev.ConsoleRenderer:
+    """Tracebacks without the variables of their frames: those are arguments and passwords."""
+    return structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False)
+    )
 
 
 def _escape(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

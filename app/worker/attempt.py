@@ -23,6 +23,7 @@ from app.errors import (
     UnusableResult,
 )
 from app.storage.store import TIMED_OUT, Store
+from app.tools.calling import alone, plainly
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.registry import Tool
 from app.tools.replay import Replay, Stopping, Unwound
@@ -136,7 +137,7 @@ class Attempt:
         """Run a `def` tool in its thread. Cancelling this does not end the thread: it is waited for."""
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, lambda: context.run(self._tool.fn, **arguments))
+        return await loop.run_in_executor(self._executor, context.run, plainly, self._tool.fn, arguments)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -178,7 +179,7 @@ class Attempt:
         try:
             value = root.result()
         except BaseException as raised:  # noqa: BLE001  whatever a tool raises ends its task, never the worker
-            await self._raised(_alone(raised))
+            await self._raised(alone(raised))
         else:
             await self._completed(value)
 
@@ -246,13 +247,6 @@ class Attempt:
             return None
         loop = asyncio.get_running_loop()
         return loop.call_later(max(0.0, self.claim.remaining_ms / 1000), self.stop, "deadline")
-
-
-def _alone(error: BaseException) -> BaseException:
-    """What a TaskGroup wrapped, where it is the only one."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 def storable(text: str, limit: int = MESSAGE_CHARACTERS) -> str:

@@ -14,7 +14,7 @@ import asyncpg
 import structlog
 
 from app.storage import statements as sql
-from app.storage.database import PASSING, asyncpg_dsn
+from app.storage.database import FAULTS, asyncpg_dsn
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +106,7 @@ class Heartbeat:
                         self._dsn, timeout=self._lease / 4, command_timeout=self._lease / 4
                     )
                 await self._beat(connection)
-            except PASSING as fault:
+            except FAULTS as fault:
                 log.warning("heartbeat failed", fault=type(fault).__name__)
                 if connection is not None:
                     connection.terminate()
@@ -154,5 +154,5 @@ class Heartbeat:
         try:
             await connection.execute(sql.LEAVE, self.worker_id)
             await connection.close(timeout=2)
-        except PASSING as fault:
+        except FAULTS as fault:
             log.warning("the worker's row stays behind until it is forgotten", fault=type(fault).__name__)

@@ -132,7 +132,8 @@ class Runner:
                 except StoreUnavailable:
                     log.warning("cannot claim: the task store cannot be reached")
             try:
-                await asyncio.wait_for(self._wake.wait(), self._poll)
+                async with asyncio.timeout(self._poll):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 
@@ -187,7 +188,8 @@ class Runner:
 
     async def _sweep_once_due(self) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._look.wait(), SWEEP_SECONDS)
+            async with asyncio.timeout(SWEEP_SECONDS):  # wait_for may lose a cancel that comes with the event
+                await self._look.wait()
         await self.sweep()
 
     def _changed(self, task_id: UUID) -> None:

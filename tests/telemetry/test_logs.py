@@ -125,3 +125,18 @@ def test_a_warning_is_a_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> N
     (line,) = written(capsys)
     assert line["logger"] == "py.warnings"
     assert "old habits" in line["event"]
+
+
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_a_traceback_shows_no_variables(style: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(argument: str) -> None:
+        raise ValueError("broken")
+
+    logs.configure(style)
+    try:
+        fail("hunter" + "2")
+    except ValueError:
+        structlog.get_logger("app").exception("failed")
+    err = capsys.readouterr().err
+    assert "ValueError" in err
+    assert "hunter2" not in err

@@ -172,3 +172,12 @@ async def test_arguments_that_no_longer_fit_the_tool_are_an_error_result(db_url:
     state = await outcome(db_url, exact, number="many")
     assert state.result is not None
     assert json.loads(state.result)["isError"] is True
+
+
+async def test_a_stop_iteration_out_of_a_plain_function_fails_the_task(db_url: str) -> None:
+    @tool
+    def exhausted() -> str:
+        """Take one too many."""
+        return str(next(iter(())))
+
+    assert error_of(await outcome(db_url, exhausted))["code"] == -32603
