@@ -80,13 +80,7 @@ class Attempt:
 
         Returns when the handler has ended, so that its slot is free.
         """
-        request = json.loads(self.claim.params)
-        try:
-            arguments = self._tool.bind(request.get("arguments") or {})
-        except InvalidArguments as invalid:
-            await self._settle(self._store.finish(self.claim, error_result(str(invalid))))
-            return
-        self._root = asyncio.create_task(self._handler(arguments), name=f"tool {self._tool.name}")
+        self._root = asyncio.create_task(self._handler(), name=f"tool {self._tool.name}")
         if self._told and self._tool.is_async:
             self._root.cancel()
         timer = self._deadline()
@@ -121,7 +115,8 @@ class Attempt:
 
     # -- the handler ------------------------------------------------------------------------------------------------
 
-    async def _handler(self, arguments: dict[str, Any]) -> Any:
+    async def _handler(self) -> Any:
+        arguments = self._tool.bind(json.loads(self.claim.params)["arguments"])
         capabilities = json.loads(self.claim.capabilities)
         kind = ToolContext if self._tool.is_async else SyncToolContext
         if (parameter := self._tool.takes_context) is not None:
@@ -177,33 +172,31 @@ class Attempt:
     async def _conclude(self, root: asyncio.Task[Any]) -> None:
         """Write what the handler came to."""
         try:
-            value = root.result()
+            result = self._result(root.result())
         except BaseException as raised:  # noqa: BLE001  whatever a tool raises ends its task, never the worker
             await self._raised(alone(raised))
         else:
-            await self._completed(value)
+            await self._settle(self._store.finish(self.claim, result))
+
+    def _result(self, value: Any) -> Json:
+        result = self._tool.result(value)
+        if len(result) > self._max_result:
+            raise UnusableResult(f"The result is larger than {self._max_result} bytes.")
+        return result
 
     async def _raised(self, error: BaseException) -> None:
         match error:
             case asyncio.CancelledError() | Unwound():
                 await self._stopped()
-            case ToolError():
+            case InvalidArguments() | ToolError():
                 await self._settle(self._store.finish(self.claim, error_result(str(error))))
             case ProtocolError():
                 await self._protocol_error(error)
+            case UnusableResult():
+                body = dumps({"code": code(ErrorKind.INTERNAL, None), "message": str(error)})
+                await self._settle(self._store.fail(self.claim, body, str(error)))
             case _:
                 await self._internal_error(error)
-
-    async def _completed(self, value: Any) -> None:
-        try:
-            result = self._tool.result(value)
-            if len(result) > self._max_result:
-                raise UnusableResult(f"The result is larger than {self._max_result} bytes.")
-        except UnusableResult as unusable:
-            error = dumps({"code": code(ErrorKind.INTERNAL, None), "message": str(unusable)})
-            await self._settle(self._store.fail(self.claim, error, str(unusable)))
-        else:
-            await self._settle(self._store.finish(self.claim, result))
 
     async def _protocol_error(self, error: ProtocolError) -> None:
         body: dict[str, Any] = {"code": error.code, "message": error.message}

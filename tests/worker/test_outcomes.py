@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_serializer, field_validator
 
 from app.domain.task import Status, TaskState
 from app.errors import ProtocolError, ToolError
@@ -181,3 +181,35 @@ async def test_a_stop_iteration_out_of_a_plain_function_fails_the_task(db_url: s
         return str(next(iter(())))
 
     assert error_of(await outcome(db_url, exhausted))["code"] == -32603
+
+
+class Odd(BaseModel):
+    """A model whose own code breaks on the way in or out."""
+
+    way: str
+
+    @field_validator("way")
+    @classmethod
+    def _in(cls, way: str) -> str:
+        if way == "in":
+            raise KeyError("a secret")
+        return way
+
+    @field_serializer("way")
+    def _out(self, way: str) -> str:
+        if way == "out":
+            raise KeyError("a secret")
+        return way
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+async def test_a_models_own_code_that_breaks_fails_the_task_once_and_for_all(db_url: str, way: str) -> None:
+    @tool
+    async def through(odd: Odd) -> Odd:
+        """Give back what came."""
+        return odd
+
+    state = await outcome(db_url, through, odd={"way": way})
+    assert error_of(state)["code"] == -32603
+    assert "a secret" not in str(state.error)
+    assert state.task.epoch == 1
