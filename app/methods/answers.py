@@ -22,7 +22,7 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
 }
 
 
-def check_answer(question: Question, response: dict[str, Any]) -> None:
+def check_answer(question: Question, response: Any) -> None:
     """Check that a response is one to this question.
 
     Raises:

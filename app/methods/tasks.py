@@ -53,8 +53,8 @@ class Tasks:
         state = await self._state(call, params.task_id, "update")
         responses: dict[str, Json] = {}
         for question in state.questions:
-            response = params.input_responses.get(question.key)
-            if response is not None:
+            if question.key in params.input_responses:
+                response = params.input_responses[question.key]
                 check_answer(question, response)
                 responses[question.key] = dumps(response)
         if responses:

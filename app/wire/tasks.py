@@ -38,7 +38,7 @@ class UpdateTaskParams(_Params):
     """Params of `tasks/update`: responses by the key of their request."""
 
     task_id: str
-    input_responses: dict[str, dict[str, Any]]
+    input_responses: dict[str, Any]
 
 
 class CancelTaskParams(_Params):

@@ -137,7 +137,7 @@ async def test_two_answers_at_the_same_moment_are_both_acknowledged_and_one_stan
 async def test_keys_that_are_not_outstanding_are_passed_over_whatever_they_hold(service: Service) -> None:
     task_id = await service.ask(name=FORM)
     before = await service.read(task_id)
-    strange = {"never asked": {"any": "shape"}, "": {}, "\x00": {}, "\ud800": {}, "k" * 10_000: {}}
+    strange = {"never asked": {"any": "shape"}, "": {}, "\x00": {}, "\ud800": {}, "k" * 10_000: {}, "no object": 5}
     assert (await _update(service, task_id, **strange)).status == 200
     assert await service.recorded(task_id) == {}
     after = await service.read(task_id)
