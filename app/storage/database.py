@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -159,11 +159,6 @@ class Database:
         """As `fetch`, for the first row, or None."""
         rows = await self.fetch(statement, *args)
         return rows[0] if rows else None
-
-    async def executemany(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
-        """Run one statement for many rows in one transaction; not tried again."""
-        async with self.connection() as connection:
-            await connection.executemany(statement, rows)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:

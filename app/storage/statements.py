@@ -236,9 +236,6 @@ RETURNING value::text AS value"""
 FENCE = f"WITH {_HELD} SELECT 1 AS held FROM held"
 MEMO = "INSERT INTO perdure.task_steps (task_id, name, value, epoch) VALUES ($1, $2, $3, $4)"
 
-# $1 task_id $2 name
-READ_STEP = "SELECT value::text AS value FROM perdure.task_steps WHERE task_id = $1 AND name = $2"
-
 # $1 task_id $2 epoch $3 worker_id $4 message. The same message again is no change.
 STATUS = f"""
 UPDATE perdure.tasks AS t

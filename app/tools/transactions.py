@@ -20,6 +20,11 @@ log = structlog.get_logger(__name__)
 _TRIES = 8
 
 
+class _OwnError(Exception):
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+
 class Transactions:
     """Runs `ctx.transaction` on connections of its own, so that slow authors starve nobody.
 
@@ -46,7 +51,6 @@ class Transactions:
             pool_size=connections,
             max_overflow=0,
             pool_timeout=60,
-            pool_pre_ping=True,
             hide_parameters=True,  # they are arguments, which belong in no error and no log
         )
 
@@ -67,11 +71,13 @@ class Transactions:
         for attempt in range(_TRIES):
             try:
                 return await self._once(claim, name, fn)
+            except _OwnError as own:
+                raise own.error from None
             except (DBAPIError, OSError) as fault:
                 if not _unknown(fault):
                     raise
                 log.warning("transaction interrupted", step=name, fault=type(fault).__name__)
-            row = await self._database.fetchrow(sql.READ_STEP, claim.task_id, name)
+            row = await self._database.fetchrow(sql.OWN_STEP, claim.task_id, claim.epoch, name)
             if row is not None:
                 stands: Json = row["value"]
                 return stands
@@ -81,9 +87,12 @@ class Transactions:
     async def _once(self, claim: Claim, name: str, fn: Callable[[AsyncConnection], Awaitable[Json]]) -> Json:
         async with self._engine.begin() as connection:
             # SQLAlchemy sends BEGIN with its first statement: without one, what fn does on the driver's own connection
-            # would be committed by itself.
+            # would be committed by itself. It also finds out that a pooled connection is dead.
             await connection.exec_driver_sql("SELECT 1")
-            value = await fn(connection)
+            try:
+                value = await fn(connection)
+            except OSError as error:  # the tool's own, of a file say: not one of our connection's
+                raise _OwnError(error) from error
             fence = await connection.exec_driver_sql(sql.FENCE, (claim.task_id, claim.epoch, claim.worker_id))
             if fence.first() is None:
                 raise StaleAttempt("The attempt no longer holds its task; the transaction was rolled back.")

@@ -199,3 +199,24 @@ async def test_what_is_written_on_the_drivers_own_connection_is_rolled_back_too(
         await tasks.reaches(await tasks.start(pay), Status.FAILED)
     assert await connection.fetchval("SELECT count(*) FROM ledger") == 0
     await connection.close()
+
+
+async def test_a_missing_file_is_the_functions_own_error_and_no_outage(db_url: str) -> None:
+    runs: list[int] = []
+
+    @tool
+    async def read(ctx: ToolContext) -> str:
+        """Open what is not there."""
+
+        async def load(_: AsyncConnection) -> int:
+            runs.append(ctx.attempt)
+            raise FileNotFoundError("missing.csv")
+
+        return str(await ctx.transaction("load", load))
+
+    async with working(db_url, read) as (tasks, _):
+        await tasks.reaches(await tasks.start(read), Status.FAILED)
+    assert runs == [1]
+    connection = await asyncpg.connect(db_url)
+    assert "FileNotFoundError: missing.csv" in await connection.fetchval("SELECT error FROM perdure.task_attempts")
+    await connection.close()
