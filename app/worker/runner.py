@@ -101,15 +101,16 @@ class Runner:
         Returns:
             True if all handlers ended; False leaves some behind, whose tasks were given back: leave the process.
         """
+        loops: list[asyncio.Task[None]] = []
         self._heartbeat.start()
-        await self._heartbeat.registered()
-        await publish.publish(self._store, self._registry)
-        if self._listener is not None:
-            self._listener.on_ready(list(self._tools), self._wake.set)
-            self._listener.on_changed(self._changed)
-        log.info("worker started", tools=list(self._tools), slots=self._slots)
-        loops = [asyncio.create_task(loop) for loop in self._loops()]
         try:
+            await self._heartbeat.registered()
+            await publish.publish(self._store, self._registry)
+            if self._listener is not None:
+                self._listener.on_ready(list(self._tools), self._wake.set)
+                self._listener.on_changed(self._changed)
+            log.info("worker started", tools=list(self._tools), slots=self._slots)
+            loops += [asyncio.create_task(loop) for loop in self._loops()]
             await self._claim_until_stopped()
             return await self._drain()
         finally:

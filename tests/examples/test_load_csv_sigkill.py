@@ -16,7 +16,8 @@ from app.storage.database import Database
 from app.storage.store import Store
 from app.tools.registry import Registry
 from tests.support.command import perdure
-from tests.support.worker import Tasks, until
+from tests.support.waiting import eventually
+from tests.support.worker import Tasks
 
 ROWS = 300_000
 BAD = {11, 150_000, 299_999}
@@ -54,11 +55,11 @@ async def test_a_worker_killed_in_the_middle_loads_no_row_twice(db_url: str, tmp
         with perdure(tmp_path / "first", *command, **environment) as first:
             parked = await tasks.reaches(task_id, Status.INPUT_REQUIRED)
             await tasks.answer(task_id, **{parked.questions[0].key: {"action": "skip"}})
-            before = await until(batches_of_the_first)
+            before = await eventually(batches_of_the_first)
             first.stop(signal.SIGKILL)
         assert not await completed(tasks, task_id)
         with perdure(tmp_path / "second", *command, **environment):
-            await until(lambda: completed(tasks, task_id), seconds=60)
+            await eventually(lambda: completed(tasks, task_id), seconds=60)
 
         by_first, by_second = await database.fetch(BATCHES)
         assert by_first["batches"] >= before

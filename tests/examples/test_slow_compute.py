@@ -8,7 +8,8 @@ import pytest
 
 from app.domain.task import Status, TaskState
 from app.examples import slow_compute
-from tests.support.worker import OWNER, until, working
+from tests.support.waiting import eventually
+from tests.support.worker import OWNER, working
 
 
 async def test_it_returns_when_the_time_is_over(db_url: str) -> None:
@@ -26,7 +27,7 @@ async def test_it_tells_how_far_it_is_and_a_cancel_ends_it(db_url: str) -> None:
             state = await tasks.read(task_id)
             return state if state.task.status_message else None
 
-        state = await until(told)
+        state = await eventually(told)
         assert state is not None
         assert state.task.status_message == "Tea: 1 of 3600 seconds"
         await tasks.store.cancel(OWNER, task_id)

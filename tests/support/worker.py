@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from app.domain.task import Json, NewTask, Status, TaskState, new_task_id
@@ -16,19 +15,10 @@ from app.storage.store import Store
 from app.tools.registry import Registry, Tool
 from app.wire.envelope import dumps
 from app.worker.runner import Runner
+from tests.support.waiting import eventually
 
 OWNER = "somebody"
 WAIT_SECONDS = 20.0
-Seen = TypeVar("Seen")
-
-
-async def until(look: Callable[[], Awaitable[Seen | None]], seconds: float = WAIT_SECONDS) -> Seen:
-    """Look again and again until what is seen is true, and return it; fail after a while."""
-    end = time.monotonic() + seconds
-    while not (seen := await look()):
-        assert time.monotonic() < end, "this did not come to pass in time"
-        await asyncio.sleep(0.01)
-    return seen
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ class Tasks:
             )
             return state if state.task.status in states else None
 
-        return await until(look)
+        return await eventually(look)
 
     async def answer(self, task_id: UUID, **contents: dict[str, Any]) -> None:
         """Accept questions with these contents, by key."""

@@ -18,7 +18,8 @@ from app.tools.registry import tool
 from app.worker.heartbeat import Heartbeat
 from app.worker.maintenance.rescue import rescue
 from tests.storage.conftest import connection, database, store
-from tests.support.worker import until, working
+from tests.support.waiting import eventually
+from tests.support.worker import working
 
 __all__ = ["connection", "database", "store"]
 
@@ -89,7 +90,7 @@ async def test_a_lease_that_cannot_be_renewed_fences_before_it_ends(
         async def alive_again() -> bool:
             return heartbeat.alive
 
-        await until(alive_again)
+        await eventually(alive_again)
         assert not heartbeat.trusted
 
 
@@ -103,7 +104,7 @@ async def test_a_row_that_is_gone_makes_it_go_on_under_a_new_id(
         async def told_so() -> bool:
             return told.lost == [heartbeat.worker_id]
 
-        await until(told_so)
+        await eventually(told_so)
         assert heartbeat.worker_id != before
         assert await connection.fetchval("SELECT worker_id FROM perdure.workers") == heartbeat.worker_id
 
@@ -133,7 +134,7 @@ async def test_nobody_is_rescued_before_the_own_beats_have_held_for_a_lease(
             async def trusted() -> bool:
                 return heartbeat.trusted
 
-            await until(trusted)
+            await eventually(trusted)
             await rescue(tasks.store, heartbeat)
         done = await tasks.reaches(task_id, Status.COMPLETED)
         assert "attempt 2" in str(done.result)

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from app.errors import StoreUnavailable
 from app.worker.maintenance.loop import repeat
-from tests.support.worker import until
+from tests.support.waiting import eventually
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("broken"), StoreUnavailable("away")])
@@ -27,7 +27,7 @@ async def test_a_loop_goes_on_after_a_fault(fault: Exception) -> None:
         async def went_on() -> bool:
             return len(rounds) > 4
 
-        await until(went_on)
+        await eventually(went_on)
         loop.cancel()
     seen = [line["loop"] for line in logs if line["log_level"] == "error"]
     assert seen == ([] if isinstance(fault, StoreUnavailable) else ["test", "test"])

@@ -7,12 +7,12 @@ import threading
 from contextlib import suppress
 
 import asyncpg
-import pytest
 
 from app.domain.task import Status
 from app.tools.context import SyncToolContext, ToolContext
-from app.tools.registry import tool
-from tests.support.worker import OWNER, until, working
+from app.tools.registry import Tool, tool
+from tests.support.waiting import eventually
+from tests.support.worker import OWNER, working
 
 
 class Probe:
@@ -21,6 +21,20 @@ class Probe:
     def __init__(self) -> None:
         self.started = asyncio.Event()
         self.why: list[str | None] = []
+
+
+def ending_with_the_worker(probe: Probe) -> Tool:
+    """A tool that finishes when it is told that the worker stops."""
+
+    @tool
+    async def brief(ctx: ToolContext) -> str:
+        """Finish in the grace."""
+        probe.started.set()
+        while ctx.stopping is None:
+            await asyncio.sleep(0.01)
+        return "finished in the grace"
+
+    return brief
 
 
 async def test_a_cancel_reaches_a_running_handler(db_url: str) -> None:
@@ -157,15 +171,7 @@ async def test_a_stop_gives_running_tasks_back_and_uses_nothing_up(db_url: str) 
 
 async def test_a_handler_gets_the_grace_to_finish(db_url: str) -> None:
     probe = Probe()
-
-    @tool
-    async def brief(ctx: ToolContext) -> str:
-        """Finish when told that the worker stops."""
-        probe.started.set()
-        while ctx.stopping is None:
-            await asyncio.sleep(0.01)
-        return "finished in the grace"
-
+    brief = ending_with_the_worker(probe)
     async with working(db_url, brief, grace_seconds=20.0) as (tasks, runner):
         task_id = await tasks.start(brief)
         await probe.started.wait()
@@ -174,19 +180,10 @@ async def test_a_handler_gets_the_grace_to_finish(db_url: str) -> None:
         assert "finished in the grace" in str(done.result)
 
 
-@pytest.mark.parametrize("slots", [1])
-async def test_a_stopping_worker_claims_no_more(db_url: str, slots: int) -> None:
+async def test_a_stopping_worker_claims_no_more(db_url: str) -> None:
     probe = Probe()
-
-    @tool
-    async def brief(ctx: ToolContext) -> str:
-        """Finish when told that the worker stops."""
-        probe.started.set()
-        while ctx.stopping is None:
-            await asyncio.sleep(0.01)
-        return "done"
-
-    async with working(db_url, brief, slots=slots, grace_seconds=20.0) as (tasks, runner):
+    brief = ending_with_the_worker(probe)
+    async with working(db_url, brief, slots=1, grace_seconds=20.0) as (tasks, runner):
         first, second = await tasks.start(brief), await tasks.start(brief)
         await probe.started.wait()
         runner.stop()
@@ -194,7 +191,7 @@ async def test_a_stopping_worker_claims_no_more(db_url: str, slots: int) -> None
         async def one_done() -> bool:
             return {(await tasks.read(t)).task.status for t in (first, second)} == {Status.COMPLETED, Status.WORKING}
 
-        await until(one_done)
+        await eventually(one_done)
 
 
 async def test_a_task_that_was_taken_away_is_abandoned(db_url: str) -> None:
@@ -224,4 +221,4 @@ async def test_a_task_that_was_taken_away_is_abandoned(db_url: str) -> None:
         async def ended() -> bool:
             return probe.why == ["ended"]
 
-        await until(ended)
+        await eventually(ended)
