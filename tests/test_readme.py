@@ -29,10 +29,18 @@ def settings_table() -> str:
     lines = ["| variable | by default | what it is |", "|---|---|---|"]
     for name, field in Settings.model_fields.items():
         default = field.get_default()
-        shown = {None: "", (): "", True: "true", False: "false"}.get(default, str(default))
-        shown = "24h" if name == "retention" else shown
+        shown = "24h" if name == "retention" else "" if default in (None, ()) else str(default).lower()
         lines.append(f"| `{variable(name)}` | {f'`{shown}`' if shown else ''} | {field.description} |")
     return "\n".join(lines)
+
+
+def test_every_default_in_the_readme_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = re.findall(r"^\| `(PERDURE_\w+)` \| `([^`]+)` \|", README.read_text(), re.MULTILINE)
+    assert len(shown) > 10
+    for name, value in shown:
+        monkeypatch.setenv(name, value)
+    given, default = Settings.read().model_dump(), Settings().model_dump()
+    assert given == default
 
 
 def test_every_setting_is_in_the_readme() -> None:
@@ -45,11 +53,13 @@ def test_every_setting_is_in_the_readme() -> None:
 def test_the_first_tool_and_its_test_work(tmp_path: Path, db_url: str) -> None:
     (tmp_path / "shop.py").write_text(block("tool: shop.py"))
     tested = block("tool: test_shop.py").replace("harness()", f"harness({db_url!r})")
-    (tmp_path / "test_shop.py").write_text(tested)
+    asked_again = tested.replace("a_crash_charges_once", "a_misfit_is_asked_again")
+    asked_again = asked_again.replace('{"sure": {', '{"sure": {"no": 1}, "sure#2": {').replace("(3, 1)", "(4, 1)")
+    (tmp_path / "test_shop.py").write_text(tested + asked_again)
     command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "."]
     found = os.environ | {"PYTHONPATH": str(README.parent)}
     done = subprocess.run(command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False)
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.timeout(180)
