@@ -17,13 +17,22 @@ Handler = Callable[["Call"], Awaitable[Json]]
 """Answers a call with the text of its result, or raises a Refusal; a tool's own ProtocolError passes through."""
 
 
+async def unheard(_: Json) -> None:
+    """Stands where no notification can be sent: the client takes nothing but the one response."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request, what it says about its client, and on whose behalf it is made."""
+    """A request, what it says about its client, and on whose behalf it is made.
+
+    Attributes:
+        notify: sends a notification that belongs to this request, as JSON text, before its response.
+    """
 
     message: Message
     context: Context
     owner: str
+    notify: Callable[[Json], Awaitable[None]] = unheard
 
     @property
     def params(self) -> dict[str, Any]:

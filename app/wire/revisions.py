@@ -36,6 +36,9 @@ class Revision(StrEnum):
 SUPPORTED: tuple[str, ...] = tuple(revision.value for revision in Revision)
 """What server/discover and the unsupported-version error list, the preferred one first."""
 
+LEGACY: tuple[str, ...] = ("2025-11-25", "2025-06-18", "2025-03-26")
+"""Revisions that a client opens with `initialize`, the newest first."""
+
 _CODES = {
     ErrorKind.PARSE: -32700,
     ErrorKind.INVALID_REQUEST: -32600,
