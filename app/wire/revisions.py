@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Flag, StrEnum, auto
 from typing import Any, NoReturn, TypeVar
 
 from app.errors import ErrorKind, Refusal
@@ -25,6 +25,17 @@ _TRACE = ("traceparent", "tracestate", "baggage")
 _OBJECTS = ("extensions", "elicitation", "sampling", "roots")
 
 T = TypeVar("T")
+
+
+class Era(Flag):
+    """How a request declares its version (core, "Versioning and Compatibility", "Terminology")."""
+
+    MODERN = auto()
+    """With every request."""
+    LEGACY = auto()
+    """Once, with `initialize`; afterwards in the header."""
+    UNDECLARED = auto()
+    """Not at all, which a client of either era may do."""
 
 
 class Revision(StrEnum):
@@ -87,6 +98,13 @@ class Context:
     def legacy(self) -> bool:
         """True where the request declares a revision that is opened with `initialize`."""
         return self.revision in LEGACY
+
+    @property
+    def era(self) -> Era:
+        """How this request declares its version."""
+        if self.declared is None:
+            return Era.UNDECLARED
+        return Era.LEGACY if self.legacy else Era.MODERN
 
     @property
     def declares_tasks(self) -> bool:

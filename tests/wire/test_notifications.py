@@ -38,6 +38,6 @@ def test_any_message_is_written() -> None:
 
 @pytest.mark.parametrize("number", [nan, inf, -inf])
 def test_what_json_has_no_number_for_is_refused(number: float) -> None:
-    for given in ((number, None), (1, number)):
+    for progress, total in ((number, None), (1, number)):
         with pytest.raises(ValueError, match="JSON"):
-            progress_notification("t", *given)
+            progress_notification("t", progress, total)

@@ -142,7 +142,7 @@ class TestOlder:
         assert (context.revision, context.declared, context.legacy) == (Revision(version), version, True)
 
     def test_what_newer_revisions_put_into_meta_is_passed_over(self, version: str) -> None:
-        tasks = {"extensions": {TASKS: {}}}
+        tasks: dict[str, Any] = {"extensions": {TASKS: {}}}
         for meta in ({CAPABILITIES: tasks, CLIENT: {"name": "x", "version": "1"}}, {CAPABILITIES: 7, CLIENT: "x"}):
             context = read(message(meta), {"MCP-Protocol-Version": version})
             assert (context.capabilities, context.client_info, context.declares_tasks) == ({}, None, False)
