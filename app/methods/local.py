@@ -56,8 +56,7 @@ class LocalTools:
     async def _value(self, call: Call, tool: Tool, arguments: dict[str, Any]) -> Any:
         if tool.takes_context is not None:
             kind = ToolContext if tool.is_async else SyncToolContext
-            report = Progress(call).tell
-            arguments[tool.takes_context] = kind(tool.name, call.owner, call.context.capabilities, None, report)
+            arguments[tool.takes_context] = kind(tool.name, call.owner, call.context.capabilities, None)
         if tool.is_async:
             return await tool.fn(**arguments)
         within = copy_context().run
