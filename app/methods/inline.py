@@ -125,13 +125,13 @@ class Inline:
         answering = asyncio.create_task(self._hand_over(waiting.call, state, outstanding_answers(state, responses)))
         return await self._attach(waiting, task_id, answering, {})
 
-    async def within_budget(self, call: Call, task: Task, seconds: float) -> Json:
+    async def within_budget(self, task: Task, seconds: float) -> Json:
         """The result of a new task if it ends in this time, else its handle."""
         try:
-            state = await self._ended(call.owner, task.task_id, seconds)
+            state = await self._settled(task, seconds)
         except StoreUnavailable:
             return create_result(task)  # it is committed, whatever happens to the database now
-        return create_result(task) if state is None else ended(state)
+        return ended(state) if state.task.status.terminal else create_result(state.task)
 
     # -- within -----------------------------------------------------------------------------------------------------
 
@@ -206,18 +206,15 @@ class Inline:
         refusal = missing_tasks_capability()
         raise Refusal(refusal.kind, f"{refusal.message}, as the tool takes longer than a request may", refusal.data)
 
-    async def _ended(self, owner: str, task_id: UUID, seconds: float) -> TaskState | None:
+    async def _settled(self, task: Task, seconds: float) -> TaskState:
+        """A task once it no longer works, or as it is when the time is over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        with self._watches.on(task_id) as watch:
+        with self._watches.on(task.task_id) as watch:
             while True:
-                state = await self._store.get(owner, task_id)
-                if state is None or state.task.status is Status.INPUT_REQUIRED:
-                    return None
-                if state.task.status.terminal:
+                state = await self._store.get(task.owner, task.task_id) or TaskState(task)
+                if state.task.status is not Status.WORKING or (left := end - loop.time()) <= 0:
                     return state
-                if (left := end - loop.time()) <= 0:
-                    return None
                 await watch.wait(left)
 
     async def _abandon(self, owner: str, task_id: UUID, writing: Awaitable[object]) -> None:

@@ -78,7 +78,7 @@ class Tools:
         task = await carry_through(self._store.create(new))
         if options.inline_budget_ms is None:
             return create_result(task)
-        return await self._inline.within_budget(call, task, options.inline_budget_ms / 1000)
+        return await self._inline.within_budget(task, options.inline_budget_ms / 1000)
 
     async def _entry(self, params: dict[str, Any]) -> Entry:
         name = params.get("name")
