@@ -11,10 +11,11 @@ from app.methods.inline import Inline, Waiting
 from app.methods.local import LocalTools
 from app.storage.store import Store
 from app.tools.catalogue import Catalogue, Entry
+from app.tools.header_params import check_header_params
 from app.tools.results import error_result
 from app.wire.envelope import dumps, printable
 from app.wire.legacy import legacy_result, legacy_tool
-from app.wire.revisions import missing_tasks_capability
+from app.wire.revisions import Revision, missing_tasks_capability
 from app.wire.server_info import RESULT_META_JSON, signed
 from app.wire.tasks import create_result
 
@@ -57,6 +58,8 @@ class Tools:
         not fit the tool's schema are told to the model in a result, and make no task.
         """
         entry, arguments = await self._entry(call.params), _arguments(call.params)
+        strict = call.context.revision is Revision.V2026_07_28
+        check_header_params(entry.headers, call.context.parameters, arguments, required=strict)
         flaw = entry.arguments.check(arguments)
         if flaw is not None:
             return signed(error_result(f"Invalid arguments: {flaw}"))
