@@ -33,7 +33,7 @@ _DRAFT_CODES = {-32001, -32003, -32004}
 _STATUSES: dict[int, set[int]] = {code: {400} for code in (-32700, -32602, *_DRAFT_CODES, *_PUBLISHED_CODES)} | {
     -32600: set(range(400, 500)),
     -32601: {404},
-    -32603: {500, 503},
+    -32603: {429, 500, 503},
 }
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _INSIDE = re.compile(r"Traceback|File \"|site-packages|asyncpg|sqlalchemy|psycopg|\b(SELECT|INSERT|UPDATE|DELETE) ")
