@@ -21,13 +21,13 @@ from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.task import Claim, Json, Question, Reply
-from app.errors import StaleAttempt, ToolError, UsageError
+from app.errors import ProtocolError, Refusal, StaleAttempt, ToolError, UsageError
 from app.storage.store import Store
-from app.tools.capabilities import TASKS, declares, missing, needed
 from app.tools.reports import Report, Reports
 from app.tools.transactions import Transactions
 from app.wire.envelope import dumps
-from app.wire.revisions import LEGACY, Revision
+from app.wire.input_requests import declares, needed_capability
+from app.wire.revisions import LEGACY, TASKS_EXTENSION, Revision, code, missing_capability, missing_tasks_capability
 
 T = TypeVar("T")
 Stopping = Literal["cancel", "deadline", "shutdown", "question"]
@@ -181,11 +181,11 @@ class Replay:
         await self._open()
         if self.claim.task.reply is Reply.TASK:
             return
-        if declares(self._capabilities(), TASKS):
+        if declares(self._capabilities(), {"extensions": {TASKS_EXTENSION: {}}}):
             await self._write(self._store.detach(self.claim))
             self._has_handle()
         elif self._task_required and await self._on_request():
-            raise missing(TASKS, self.claim.revision)
+            raise self._ending(missing_tasks_capability())
 
     # -- within -----------------------------------------------------------------------------------------------------
 
@@ -225,14 +225,15 @@ class Replay:
         On a request only what it declares is asked, and nothing at all where its protocol has no way to. A client that
         has a handle may find an answer to more than it declared; only 2026-07-28 forbids to try.
         """
-        wanted, revision = needed(request), self.claim.revision
+        needed, revision = needed_capability(request), self.claim.revision
         mute = revision in LEGACY
-        if declares(self._capabilities(), wanted) and not mute:
+        if declares(self._capabilities(), needed) and not mute:
             return
-        if await self._on_request():
-            raise ToolError(CANNOT_BE_ASKED) if mute else missing(wanted, revision)
-        if revision == Revision.V2026_07_28:
-            raise missing(wanted, revision)
+        on_request = await self._on_request()
+        if on_request and mute:
+            raise ToolError(CANNOT_BE_ASKED)
+        if on_request or revision == Revision.V2026_07_28:
+            raise self._ending(missing_capability(needed))
 
     async def _on_request(self) -> bool:
         """Whether a request still waits for the outcome. The API may have told its caller to come back meanwhile."""
@@ -245,6 +246,11 @@ class Replay:
             if state is not None and state.task.reply is Reply.TASK:
                 self._has_handle()
         return self.claim.task.reply is Reply.REQUEST
+
+    def _ending(self, refusal: Refusal) -> ProtocolError:
+        """A refusal as the error that ends the task, with the number that it has in the request's revision."""
+        number = code(refusal.kind, Revision(self.claim.revision or Revision.DRAFT))
+        return ProtocolError(number, refusal.message, refusal.data)
 
     def _has_handle(self) -> None:
         self.claim = replace(self.claim, task=replace(self.claim.task, reply=Reply.TASK))
