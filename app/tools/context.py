@@ -232,8 +232,10 @@ class ToolContext(ContextFacts):
         report = progress_report(done, total, message)
         if self._attempt is not None:
             await self._attempt.report(report)
-        elif self._report is not None:
-            await self._report(done, total, message)
+        else:
+            if self._report is not None:
+                await self._report(done, total, message)
+            await asyncio.sleep(0)
 
     async def detach(self) -> None:
         """Give a caller that waits on its request the handle of the task; from here on it survives a disconnect.

@@ -59,12 +59,12 @@ class Reports:
             StaleAttempt: the task is no longer this attempt's.
         """
         self._waiting = report.after(self._waiting)
-        if self._later is not None and not self._later.done():
-            return
-        if time.monotonic() >= self._due and not self._writing.locked():
-            await self.flush()
-        else:
+        if self._later is None or self._later.done():
+            if time.monotonic() >= self._due and not self._writing.locked():
+                await self.flush()
+                return
             self._later = asyncio.create_task(self._write_later())
+        await asyncio.sleep(0)  # a handler that computes and reports would never let go of the loop
 
     async def flush(self) -> None:
         """Write what waits, now.
