@@ -119,12 +119,13 @@ WITH parked AS MATERIALIZED (
 )
 SELECT {_TASK}, c.recorded FROM t CROSS JOIN counted AS c"""
 
-# $1 task_id $2 owner. One UPDATE: a task that no worker runs ends, one that runs is marked for its worker.
+# $1 task_id $2 owner $3 how its caller must be answered for it to be cancelled, or NULL.
+# One UPDATE: a task that no worker runs ends, one that runs is marked for its worker.
 CANCEL = f"""
 WITH h AS MATERIALIZED (
     SELECT t.task_id, t.created_at, t.ttl_ms, {_AT}
     FROM perdure.tasks AS t
-    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL
+    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL AND t.reply = coalesce($3, t.reply)
     FOR NO KEY UPDATE
 )
 UPDATE perdure.tasks AS t

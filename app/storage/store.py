@@ -10,7 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
-from app.domain.task import Claim, Json, NewTask, Question, Task, TaskState
+from app.domain.task import Claim, Json, NewTask, Question, Reply, Task, TaskState
 from app.errors import StaleAttempt
 from app.storage import fleet, rows
 from app.storage import statements as sql
@@ -124,13 +124,16 @@ class Store:
         task = rows.task(row)
         return self._changed(task, ready=not task.status.terminal)
 
-    async def cancel(self, owner: str, task_id: UUID) -> Task | None:
+    async def cancel(self, owner: str, task_id: UUID, *, reply: Reply | None = None) -> Task | None:
         """End a task that no worker runs, or mark it for the worker that does.
+
+        Args:
+            reply: cancel it only while its caller is answered like this.
 
         Returns:
             The row after it, or None if there was nothing to cancel.
         """
-        row = await self._db.fetchrow(sql.CANCEL, task_id, owner)
+        row = await self._db.fetchrow(sql.CANCEL, task_id, owner, reply)
         return None if row is None else self._changed(rows.task(row))
 
     async def detach_for(self, owner: str, task_id: UUID) -> Task | None:

@@ -52,7 +52,7 @@ STATEMENTS: dict[str, tuple[str, list[str], set[str]]] = {
     "CLAIM": (sql.CLAIM, [SOME_ID, "{tool-1,tool-2,tool-3}", "8"], {"tasks_ready", "tasks_pkey"}),
     "HISTORY": (sql.HISTORY, [f"{{{SOME_ID}}}"], {"task_steps_pkey", "task_input_requests_pkey"}),
     "ANSWER": (sql.ANSWER, [SOME_ID, "owner-1", "{a}", '{"{}"}', '{"a":1}'], {"tasks_pkey", "task_requests_pkey"}),
-    "CANCEL": (sql.CANCEL, [SOME_ID, "owner-1"], {"tasks_pkey", "task_requests_pkey"}),
+    "CANCEL": (sql.CANCEL, [SOME_ID, "owner-1", None], {"tasks_pkey", "task_requests_pkey"}),
     "ASK": (sql.ASK, [SOME_ID, "1", SOME_ID, "{a}", '{"{}"}'], {"tasks_pkey", "task_requests_pkey"}),
     "STEP": (sql.STEP, [SOME_ID, "1", SOME_ID, "a", "{}"], {"tasks_pkey"}),
     "STATUS": (sql.STATUS, [SOME_ID, "1", SOME_ID, "halfway", "1", "2"], {"tasks_pkey"}),
