@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -102,9 +103,10 @@ def url(suite: Suite, shared_db_url: str, tmp_path_factory: pytest.TempPathFacto
     """An API and a worker with the tools that the suite calls; the suite comes first, because it may be left out."""
     folder = tmp_path_factory.mktemp("conformance")
     tools = [argument for path in TOOLS for argument in ("--tools", path)]
+    settings = {"DATABASE_URL": shared_db_url, "PERDURE_REQUEST_STATE_KEY": token_hex()}
     with (
-        perdure(folder / "worker", "worker", *tools, DATABASE_URL=shared_db_url) as worker,
-        perdure(folder / "api", "serve", "--port", "0", *tools, DATABASE_URL=shared_db_url) as api,
+        perdure(folder / "worker", "worker", *tools, **settings) as worker,
+        perdure(folder / "api", "serve", "--port", "0", *tools, **settings) as api,
     ):
         worker.says("worker started")
         yield api.says(r'"url": "(http://127\.0\.0\.1:\d+/mcp)"')

@@ -71,7 +71,7 @@ async def multi_input(ctx: ToolContext) -> str:
     return f"{type(name).__name__} and {type(confirmation).__name__}"
 
 
-@tool(task="required")
+@tool(task="required", starts="request")
 async def test_tool_with_task(ctx: ToolContext) -> str:
     """Ask for a name on the request, and go on as a task."""
     answer = await ctx.elicit("user_name", "What is your name?", Name)
