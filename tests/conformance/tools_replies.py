@@ -103,7 +103,7 @@ async def test_error_handling() -> str:
 async def test_tool_with_progress(ctx: ToolContext) -> str:
     """Tell three times how far it is."""
     for done in (0, 50, 100):
-        done += 0
+        await ctx.progress(done, 100)
         await asyncio.sleep(0.05)
     return "All is done."
 
