@@ -74,7 +74,7 @@ async def multi_input(ctx: ToolContext) -> str:
 @tool(task="required", starts="request")
 async def test_tool_with_task(ctx: ToolContext) -> str:
     """Ask for a name on the request, and go on as a task."""
-    answer = await ctx.elicit("user_name", "What is your name?", Name)
+    answer = await ctx.elicit("name", "What is your name?", Name)
     await ctx.detach()
     await asyncio.sleep(0.2)
     return f"Hello, {answer.content.name if isinstance(answer, Accepted) else 'whoever you are'}!"
