@@ -68,7 +68,9 @@ SELECT t.*,
     ARRAY(SELECT (s.name, s.epoch, s.value::text) FROM perdure.task_steps AS s WHERE s.task_id = t.task_id) AS steps,
     ARRAY(SELECT (a.epoch, a.ended) FROM perdure.task_attempts AS a WHERE a.task_id = t.task_id) AS attempts,
     ARRAY(SELECT (o.epoch, coalesce(o.result, o.error)::text) FROM perdure.task_outcomes AS o
-        WHERE o.task_id = t.task_id) AS outcomes
+        WHERE o.task_id = t.task_id) AS outcomes,
+    (SELECT r.capabilities::text FROM perdure.task_requests AS r WHERE r.task_id = t.task_id) AS capabilities,
+    (SELECT k.key_hash FROM perdure.idempotency_keys AS k WHERE k.task_id = t.task_id) AS key
 FROM perdure.tasks AS t"""
 
 
@@ -104,6 +106,9 @@ def _row(record: asyncpg.Record) -> Row:
         ttl=None if record["ttl_ms"] is None else half_ticks(record["ttl_ms"]),
         deadline=_since_creation(record, "deadline_at"),
         expires=_since_creation(record, "expires_at"),
+        progress=(record["progress"], record["progress_total"]),
+        capabilities=record["capabilities"],
+        key=record["key"],
         questions={key: (epoch, Json(request)) for key, epoch, request in record["questions"]},
         answers={key: Json(text) for key, text in record["answers"]},
         steps={name: (epoch, Json(value)) for name, epoch, value in record["steps"]},

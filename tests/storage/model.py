@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
-from app.domain.task import TERMINAL, Claim, Json, NewTask, Question, Reply, Status
+from app.domain.task import REQUEST_STATE_MS, TERMINAL, Claim, Json, NewTask, Question, Reply, Status
 from app.storage.store import EXPIRED, LOST, STILL_KNOWN, TIMED_OUT, UNANSWERED
 
 TICK_MS: Final = 600_000
@@ -50,6 +50,9 @@ class Row:
     ttl: float | None = None
     deadline: float | None = None
     expires: float | None = None
+    progress: tuple[float | None, float | None] = (None, None)
+    capabilities: str = "{}"
+    key: bytes | None = None
     questions: dict[str, tuple[int, Json]] = field(default_factory=dict)
     answers: dict[str, Json] = field(default_factory=dict)
     steps: dict[str, tuple[int, Json]] = field(default_factory=dict)
@@ -66,7 +69,10 @@ class ModelTask:
         self.ready_at = 0.0
         """Its age when it began to wait for a worker, where it does."""
         self.lifetime = ticks(new.policy.ttl_ms)
-        self.row = Row(reply=new.reply, ttl=self.lifetime, deadline=self.lifetime)
+        key = new.idempotency and new.idempotency.key_hash
+        self.row = Row(
+            reply=new.reply, ttl=self.lifetime, deadline=self.lifetime, capabilities=new.capabilities, key=key
+        )
 
     # -- what it is -----------------------------------------------------------------------------------------------
 
@@ -110,11 +116,14 @@ class ModelTask:
 
     # -- its client -----------------------------------------------------------------------------------------------
 
-    def answer(self, responses: Mapping[str, Json]) -> Row | None:
+    def answer(self, responses: Mapping[str, Json], capabilities: Json | None) -> Row | None:
         """The first answer to each key counts; with the last one the task waits for a worker."""
         row = self.row
+        if row.status is not Status.INPUT_REQUIRED:
+            return None
+        row.capabilities = capabilities or row.capabilities
         fresh = {key: said for key, said in responses.items() if key in row.questions and key not in row.answers}
-        if row.status is not Status.INPUT_REQUIRED or not fresh:
+        if not fresh:
             return None
         row.answers |= fresh
         row.open -= len(fresh)
@@ -124,14 +133,24 @@ class ModelTask:
             self._wait()
         return row
 
-    def cancel(self) -> Row | None:
+    def cancel(self, reply: Reply | None = None) -> Row | None:
         """Ends it, unless a worker has to be told first."""
-        if self.terminal:
+        if self.terminal or (reply or self.row.reply) is not self.row.reply:
             return None
         self.row.cancel = True
         if self.row.worker_id is None:
             self._end(Status.CANCELLED)
         return self.row
+
+    def detach_for(self) -> Row | None:
+        """It outlives its request, and so does a question."""
+        row = self.row
+        if self.terminal or row.reply is Reply.TASK:
+            return None
+        row.reply = Reply.TASK
+        if row.status is Status.INPUT_REQUIRED:
+            row.deadline = self._answer_by()
+        return row
 
     # -- its attempts ---------------------------------------------------------------------------------------------
 
@@ -139,7 +158,7 @@ class ModelTask:
         """A worker takes it; nobody sees a difference."""
         row = self.row
         assert row.ready
-        row.ready, row.worker_id = False, worker_id
+        row.ready, row.worker_id, row.progress = False, worker_id, (None, None)
         row.epoch += 1
         timeout = ticks(self.new.policy.timeout_ms)
         row.deadline = earliest(self.lifetime, None if timeout is None else self.age + timeout)
@@ -151,10 +170,19 @@ class ModelTask:
         epoch, stands = self.row.steps.get(name, (claim.epoch + 1, value))
         return stands if epoch <= claim.epoch else STALE
 
-    def status(self, claim: Claim, message: str) -> Row | str:
-        """Tells the client something, if it is new."""
+    def detach(self, claim: Claim) -> Row | str:
+        """It outlives its request."""
         if not self.holds(claim):
             return STALE
+        self.row.reply = Reply.TASK
+        return self.row
+
+    def status(self, claim: Claim, message: str, progress: float | None, total: float | None) -> Row | str:
+        """Tells the client something, if it is new; progress is not for clients of the task."""
+        if not self.holds(claim):
+            return STALE
+        if progress is not None:
+            self.row.progress = progress, total
         if self.row.message != message:
             self._tell(message)
         return self.row
@@ -169,8 +197,7 @@ class ModelTask:
         row.questions |= {q.key: (claim.epoch, q.request) for q in questions}
         row.open = len(questions)
         row.status, row.worker_id = Status.INPUT_REQUIRED, None
-        answer_within = self.new.policy.answer_within_ms / TICK_MS
-        row.deadline = earliest(self.lifetime, self.age + answer_within)
+        row.deadline = self._answer_by()
         self._tell(None)
         return row
 
@@ -217,6 +244,10 @@ class ModelTask:
         return self._end(Status.FAILED, message, (None, error))
 
     # -- what verbs have in common --------------------------------------------------------------------------------
+
+    def _answer_by(self) -> float | None:
+        longest = REQUEST_STATE_MS if self.row.reply is Reply.REQUEST else self.new.policy.answer_within_ms
+        return earliest(self.lifetime, self.age + min(longest, self.new.policy.answer_within_ms) / TICK_MS)
 
     def _tell(self, message: str | None) -> None:
         self.row.message = message

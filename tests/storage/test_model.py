@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
@@ -20,8 +21,8 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from app.domain.task import Claim, Json, Reply, Task
-from app.errors import StaleAttempt
+from app.domain.task import Claim, Idempotency, Json, NewTask, Reply, Task
+from app.errors import KeyConflict, StaleAttempt
 from app.storage.database import Database
 from app.storage.store import Store
 from tests.storage import facts
@@ -205,16 +206,18 @@ class Machine(RuleBasedStateMachine):
             assert new.row.version >= old.row.version
             assert new.updated_at >= old.updated_at
             assert (new.updated_at > old.updated_at) == (new.row.version > old.row.version)
-            assert not old.row.status.terminal or new == old
+            freed = replace(old.row, key=new.row.key)  # a key belongs to its task only until that expires
+            assert not old.row.status.terminal or new == replace(old, row=freed)
         self.seen = dict(rows)
 
     def agree(self, said: Task | None, expected: Row | None) -> None:
         """What a caller is told is what the model says."""
         assert (said is None) == (expected is None)
         if said is not None and expected is not None:
-            told = (said.status, said.status_message, said.reply, said.version, said.epoch, said.cancel_requested)
             row = expected
-            assert told == (row.status, row.message, row.reply, row.version, row.epoch, row.cancel)
+            assert (said.status, said.status_message, said.reply) == (row.status, row.message, row.reply)
+            assert (said.version, said.epoch, said.cancel_requested) == (row.version, row.epoch, row.cancel)
+            assert (said.progress, said.progress_total) == row.progress
 
     def write(self, claim: Claim, name: str, *args: Any, **more: Any) -> None:
         """A write of an attempt, which may be over, and its task purged."""
@@ -244,29 +247,56 @@ class Machine(RuleBasedStateMachine):
 
     @verb(lambda machine: 3 * (len(machine.live) < LIVE_AT_MOST))
     def create(self) -> None:
-        new = new_task(**self.draw("policy", POLICIES))
-        self.tasks.append(ModelTask(new))
-        self.agree(self.run(self.store.create(new)), self.tasks[-1].row)
+        new, key = new_task(**self.draw("policy", POLICIES)), self.draw("key", [None, None, b"a", b"b"])
+        if key is not None:
+            new = replace(new, idempotency=Idempotency(key, self.draw("fingerprint", [b"1", b"1", b"2"])))
+        self._create(new)
+
+    def _create(self, new: NewTask) -> None:
+        """Under a key that stands for a task which can still be read, there is no other."""
+        key = new.idempotency
+        for task in (self.tasks[n] for n in self.kept):
+            if key is None or (task.new.tool, task.row.key) != (new.tool, key.key_hash):
+                continue
+            if task.expired:
+                task.row.key = None
+            elif task.new.idempotency != key:
+                with pytest.raises(KeyConflict):
+                    self.run(self.store.create(new))
+                return
+            else:
+                self.agree(self.run(self.store.create(new)), task.row)
+                return
+        known = [task for task in self.tasks if task.new.task_id == new.task_id]
+        if not known:
+            self.tasks.append(ModelTask(new))
+        self.agree(self.run(self.store.create(new)), (known or self.tasks)[-1].row)
 
     @verb(lambda machine: 5 if any(task.shown for task in machine.tasks) else len(machine.tasks) > 0)
     def answer(self) -> None:
         owner, task, there = self.any_task(*(n for n, task in enumerate(self.tasks) if task.shown))
         keys = self.draw("keys", some_of([*KEYS, *3 * [question.key for question in task.shown], "never asked"]))
         responses = {key: response(f"{key} {len(task.row.answers)}") for key in keys}
-        self.agree(
-            self.run(self.store.answer(owner, task.new.task_id, responses)), task.answer(responses) if there else None
-        )
+        can = self.draw("capabilities", [None, None, Json('{"elicitation":{}}'), Json("{}")])
+        said = self.run(self.store.answer(owner, task.new.task_id, responses, capabilities=can))
+        self.agree(said, task.answer(responses, can) if there else None)
 
     @verb(lambda machine: 1 if machine.tasks else 0)
     def cancel(self) -> None:
         owner, task, there = self.any_task()
-        self.agree(self.run(self.store.cancel(owner, task.new.task_id)), task.cancel() if there else None)
+        reply = self.draw("reply", [None, None, Reply.REQUEST])
+        said = self.run(self.store.cancel(owner, task.new.task_id, reply=reply))
+        self.agree(said, task.cancel(reply) if there else None)
+
+    @verb(lambda machine: 1 if machine.tasks else 0)
+    def detach_for(self) -> None:
+        owner, task, there = self.any_task()
+        self.agree(self.run(self.store.detach_for(owner, task.new.task_id)), task.detach_for() if there else None)
 
     @verb(lambda machine: 1 if machine.kept else 0)
     def create_again(self) -> None:
         """The acknowledgement was lost."""
-        task = self.tasks[self.draw("task", self.kept)]
-        self.agree(self.run(self.store.create(task.new)), task.row)
+        self._create(self.tasks[self.draw("task", self.kept)].new)
 
     @verb(lambda machine: 1 if machine.tasks else 0)
     def get(self) -> None:
@@ -277,6 +307,7 @@ class Machine(RuleBasedStateMachine):
             self.agree(state.task, task.row)
             assert (state.questions, state.task.expired) == (task.shown, task.expired)
             assert (state.result or state.error) == (task.row.outcome and task.row.outcome[1])
+        assert self.run(self.store.count_live(OWNER, 3)) == min(3, len(self.live))
 
     # -- workers --------------------------------------------------------------------------------------------------
 
@@ -303,7 +334,7 @@ class Machine(RuleBasedStateMachine):
         row = task.row
         self.agree(claim.task, row)
         assert claim.worker_id == row.worker_id
-        assert (claim.params, claim.capabilities) == (task.new.params, task.new.capabilities)
+        assert (claim.params, claim.capabilities) == (task.new.params, row.capabilities)
         assert claim.answers == row.answers
         assert claim.steps == {name: value for name, (_, value) in row.steps.items()}
         assert claim.questions == {key: request for key, (_, request) in row.questions.items()}
@@ -317,7 +348,12 @@ class Machine(RuleBasedStateMachine):
 
     @verb(lambda machine: 2 if machine.claims else 0)
     def status(self) -> None:
-        self.write(self.attempt(), "status", self.draw("message", ["halfway", "nearly there"]))
+        progress, total = self.draw("progress", [(None, None), (1.0, None), (2.0, 3.0)])
+        self.write(self.attempt(), "status", self.draw("message", ["halfway", "nearly there"]), progress, total)
+
+    @verb(lambda machine: 1 if machine.claims else 0)
+    def detach(self) -> None:
+        self.write(self.attempt(), "detach")
 
     @verb(lambda machine: 4 if machine.claims else 0)
     def ask(self) -> None:
