@@ -69,7 +69,7 @@ class ModelTask:
         self.ready_at = 0.0
         """Its age when it began to wait for a worker, where it does."""
         self.lifetime = ticks(new.policy.ttl_ms)
-        key = new.idempotency and new.idempotency.key_hash
+        key = None if new.idempotency is None else new.idempotency.key_hash
         self.row = Row(
             reply=new.reply, ttl=self.lifetime, deadline=self.lifetime, capabilities=new.capabilities, key=key
         )
