@@ -233,17 +233,16 @@ class Machine(RuleBasedStateMachine):
         else:
             assert said == expected
 
-    def move(self, call: Coroutine[Any, Any, list[Task]], due: list[ModelTask], limit: int, name: str) -> None:
-        """A verb of maintenance moves all that are due, or as many of them as it may."""
+    def move(self, call: Coroutine[Any, Any, list[Task]], due: list[ModelTask], name: str) -> None:
+        """A verb of maintenance moves all that are due, each once."""
         said = self.run(call)
         moved = {task.task_id: task for task in said}
-        assert len(moved) == len(said) == min(len(due), limit)
-        assert moved.keys() <= {task.new.task_id for task in due}
+        assert moved.keys() == {task.new.task_id for task in due}
+        assert len(moved) == len(said)
         for task in due:
-            if task.new.task_id in moved:
-                self.agree(moved[task.new.task_id], getattr(task, name)())
+            self.agree(moved[task.new.task_id], getattr(task, name)())
 
-    # -- clients --------------------------------------------------------------------------------------------------
+    # -- a task's life --------------------------------------------------------------------------------------------
 
     @verb(lambda machine: 3 * (len(machine.live) < LIVE_AT_MOST))
     def create(self) -> None:
@@ -272,45 +271,6 @@ class Machine(RuleBasedStateMachine):
             self.tasks.append(ModelTask(new))
         self.agree(self.run(self.store.create(new)), (known or self.tasks)[-1].row)
 
-    @verb(lambda machine: 5 if any(task.shown for task in machine.tasks) else len(machine.tasks) > 0)
-    def answer(self) -> None:
-        owner, task, there = self.any_task(*(n for n, task in enumerate(self.tasks) if task.shown))
-        keys = self.draw("keys", some_of([*KEYS, *3 * [question.key for question in task.shown], "never asked"]))
-        responses = {key: response(f"{key} {len(task.row.answers)}") for key in keys}
-        can = self.draw("capabilities", [None, None, Json('{"elicitation":{}}'), Json("{}")])
-        said = self.run(self.store.answer(owner, task.new.task_id, responses, capabilities=can))
-        self.agree(said, task.answer(responses, can) if there else None)
-
-    @verb(lambda machine: 1 if machine.tasks else 0)
-    def cancel(self) -> None:
-        owner, task, there = self.any_task()
-        reply = self.draw("reply", [None, None, Reply.REQUEST])
-        said = self.run(self.store.cancel(owner, task.new.task_id, reply=reply))
-        self.agree(said, task.cancel(reply) if there else None)
-
-    @verb(lambda machine: 1 if machine.tasks else 0)
-    def detach_for(self) -> None:
-        owner, task, there = self.any_task()
-        self.agree(self.run(self.store.detach_for(owner, task.new.task_id)), task.detach_for() if there else None)
-
-    @verb(lambda machine: 1 if machine.kept else 0)
-    def create_again(self) -> None:
-        """The acknowledgement was lost."""
-        self._create(self.tasks[self.draw("task", self.kept)].new)
-
-    @verb(lambda machine: 1 if machine.tasks else 0)
-    def get(self) -> None:
-        owner, task, there = self.any_task()
-        state = self.run(self.store.get(owner, task.new.task_id))
-        assert (state is not None) == there
-        if state is not None:
-            self.agree(state.task, task.row)
-            assert (state.questions, state.task.expired) == (task.shown, task.expired)
-            assert (state.result or state.error) == (task.row.outcome and task.row.outcome[1])
-        assert self.run(self.store.count_live(OWNER, 3)) == min(3, len(self.live))
-
-    # -- workers --------------------------------------------------------------------------------------------------
-
     @verb(lambda machine: 5 if machine.waiting else 0)
     def claim(self) -> None:
         worker_id = self.workers[self.draw("worker", range(3))]
@@ -319,15 +279,17 @@ class Machine(RuleBasedStateMachine):
         def urgency(task: ModelTask) -> tuple[int, float]:
             return task.new.policy.priority, -task.waited
 
-        expected = sorted(urgency(task) for task in self.waiting if task.new.tool in tools)[:limit]
+        expected = sorted(urgency(task) for task in self.waiting if task.new.tool in tools)
+        while limit < len(expected) and expected[limit - 1] == expected[limit]:
+            limit += 1  # which of two that have waited alike it would be is left to the store, but not to a run
         claims = self.run(self.store.claim(worker_id, tools, limit))
-        assert [urgency(self.of(claim)) for claim in claims] == expected
-        for claim in claims:
+        assert [urgency(self.of(claim)) for claim in claims] == expected[:limit]
+        for claim in sorted(claims, key=lambda claim: self.tasks.index(self.of(claim))):
             task = self.of(claim)
             assert task.row.ready
             task.claim(worker_id)
             self._knows(claim, task)
-        self.claims += claims
+            self.claims.append(claim)
 
     def _knows(self, claim: Claim, task: ModelTask) -> None:
         """The attempt is told all that earlier ones left behind."""
@@ -341,19 +303,9 @@ class Machine(RuleBasedStateMachine):
         left = None if claim.remaining_ms is None else facts.half_ticks(claim.remaining_ms)
         assert left == (None if row.deadline is None else row.deadline - task.age)
 
-    @verb(lambda machine: 2 if machine.claims else 0)
-    def step(self) -> None:
-        name, value = self.draw("name", NAMES), self.draw("value", st.integers(0, 9))
-        self.write(self.attempt(), "step", name, Json(str(value)))
-
-    @verb(lambda machine: 2 if machine.claims else 0)
-    def status(self) -> None:
-        progress, total = self.draw("progress", [(None, None), (1.0, None), (2.0, 3.0)])
-        self.write(self.attempt(), "status", self.draw("message", ["halfway", "nearly there"]), progress, total)
-
     @verb(lambda machine: 1 if machine.claims else 0)
-    def detach(self) -> None:
-        self.write(self.attempt(), "detach")
+    def finish(self) -> None:
+        self.write(self.attempt(), "finish", RESULT)
 
     @verb(lambda machine: 4 if machine.claims else 0)
     def ask(self) -> None:
@@ -368,9 +320,30 @@ class Machine(RuleBasedStateMachine):
         else:
             self.write(claim, "ask", questions)
 
+    @verb(lambda machine: 5 if any(task.shown for task in machine.tasks) else len(machine.tasks) > 0)
+    def answer(self) -> None:
+        owner, task, there = self.any_task(*(n for n, task in enumerate(self.tasks) if task.shown))
+        keys = self.draw("keys", some_of([*KEYS, *3 * [question.key for question in task.shown], "never asked"]))
+        responses = {key: response(f"{key} {len(task.row.answers)}") for key in keys}
+        can = self.draw("capabilities", [None, None, Json('{"elicitation":{}}'), Json("{}")])
+        said = self.run(self.store.answer(owner, task.new.task_id, responses, capabilities=can))
+        self.agree(said, task.answer(responses, can) if there else None)
+
+    # -- what else attempts do ------------------------------------------------------------------------------------
+
+    @verb(lambda machine: 2 if machine.claims else 0)
+    def step(self) -> None:
+        name, value = self.draw("name", NAMES), self.draw("value", st.integers(0, 9))
+        self.write(self.attempt(), "step", name, Json(str(value)))
+
+    @verb(lambda machine: 2 if machine.claims else 0)
+    def status(self) -> None:
+        progress, total = self.draw("progress", [(None, None), (1.0, None), (2.0, 3.0)])
+        self.write(self.attempt(), "status", self.draw("message", ["halfway", "nearly there"]), progress, total)
+
     @verb(lambda machine: 1 if machine.claims else 0)
-    def finish(self) -> None:
-        self.write(self.attempt(), "finish", RESULT)
+    def detach(self) -> None:
+        self.write(self.attempt(), "detach")
 
     @verb(lambda machine: 1 if machine.claims else 0)
     def fail(self) -> None:
@@ -392,6 +365,36 @@ class Machine(RuleBasedStateMachine):
         held = {(h.task_id, h.epoch, h.cancel_requested) for h in self.run(self.store.holdings(worker_id))}
         mine = [task for task in self.tasks if task.row.worker_id == worker_id]
         assert held == {(task.new.task_id, task.row.epoch, task.row.cancel) for task in mine}
+
+    # -- what else clients do -------------------------------------------------------------------------------------
+
+    @verb(lambda machine: 1 if machine.kept else 0)
+    def create_again(self) -> None:
+        """The acknowledgement was lost."""
+        self._create(self.tasks[self.draw("task", self.kept)].new)
+
+    @verb(lambda machine: 1 if machine.tasks else 0)
+    def get(self) -> None:
+        owner, task, there = self.any_task()
+        state = self.run(self.store.get(owner, task.new.task_id))
+        assert (state is not None) == there
+        if state is not None:
+            self.agree(state.task, task.row)
+            assert (state.questions, state.task.expired) == (task.shown, task.expired)
+            assert (state.result or state.error) == (task.row.outcome and task.row.outcome[1])
+        assert self.run(self.store.count_live(OWNER, 3)) == min(3, len(self.live))
+
+    @verb(lambda machine: 1 if machine.tasks else 0)
+    def cancel(self) -> None:
+        owner, task, there = self.any_task()
+        reply = self.draw("reply", [None, None, Reply.REQUEST])
+        said = self.run(self.store.cancel(owner, task.new.task_id, reply=reply))
+        self.agree(said, task.cancel(reply) if there else None)
+
+    @verb(lambda machine: 1 if machine.tasks else 0)
+    def detach_for(self) -> None:
+        owner, task, there = self.any_task()
+        self.agree(self.run(self.store.detach_for(owner, task.new.task_id)), task.detach_for() if there else None)
 
     # -- faults and time ------------------------------------------------------------------------------------------
 
@@ -415,13 +418,11 @@ class Machine(RuleBasedStateMachine):
 
     @verb(lambda machine: 4 if machine.orphans else 1)
     def rescue(self) -> None:
-        limit = self.draw("limit", [1, 100])
-        self.move(self.store.rescue(limit), self.orphans, limit, "rescue")
+        self.move(self.store.rescue(), self.orphans, "rescue")
 
     @verb(lambda machine: 4 if any(task.overdue for task in machine.tasks) else 1)
     def expire(self) -> None:
-        limit = self.draw("limit", [1, 100])
-        self.move(self.store.expire(limit), [t for t in self.tasks if t.overdue], limit, "expire")
+        self.move(self.store.expire(), [task for task in self.tasks if task.overdue], "expire")
 
     @verb(lambda machine: 4 if machine.spent else 1)
     def purge(self) -> None:
