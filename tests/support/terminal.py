@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pty
 import re
@@ -13,11 +12,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 WAIT_SECONDS = 60.0
-_ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
+_ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*([@-~]|$)|[@-Z\\-_]|$)")
 
 
 @dataclass
@@ -31,7 +30,8 @@ class Terminal:
     process: subprocess.Popen[bytes]
     end: int
     shown: str = ""
-    _read: int = field(default=0)
+    _raw: bytes = b""
+    _read: int = 0
 
     def expect(self, text: str) -> str:
         """Wait until the process shows this, after what was expected before; returns what came until then."""
@@ -72,10 +72,10 @@ class Terminal:
             return False
         try:
             data = os.read(self.end, 65536)
-        except OSError as error:
-            assert error.errno == errno.EIO  # the other end is closed
+        except OSError:  # the other end is closed
             return False
-        self.shown += _ESCAPE.sub("", data.decode(errors="replace").replace("\r", ""))
+        self._raw += data
+        self.shown = _ESCAPE.sub("", self._raw.decode(errors="replace").replace("\r", ""))
         return bool(data)
 
 
@@ -89,7 +89,7 @@ def at_terminal(*arguments: str | Path, out: Path | None = None, **environment: 
     ours, theirs = pty.openpty()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
     command = [sys.executable, "-W", "error", "-m", "app", *map(str, arguments)]
-    with open(out or os.devnull, "wb") as file:  # noqa: PTH123
+    with open(out or os.devnull, "wb") as file:
         process = subprocess.Popen(
             command,
             stdin=theirs,
