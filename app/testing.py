@@ -29,8 +29,7 @@ from app.domain.task import Claim, Json, NewTask, Question, Status, Task, TaskSt
 from app.embedded_pg import throwaway_postgres
 from app.errors import PerdureError, StaleAttempt, UsageError
 from app.methods.answers import check_answer
-from app.storage import migrate
-from app.storage import statements as sql
+from app.storage import fleet, migrate
 from app.storage.database import Database
 from app.storage.store import Store
 from app.tools.context import Accepted, Declined, Dismissed
@@ -213,12 +212,14 @@ class _Life:
     async def _work(self) -> None:
         """Be a worker for one attempt. If it dies, others find its row gone, and rescue what it ran."""
         worker_id, queue = uuid4(), [self.task.tool]
-        await self.database.fetch(sql.REGISTER, worker_id, "app.testing", os.getpid(), __version__, queue, 1, LEASE_MS)
+        await self.database.fetch(
+            fleet.REGISTER, worker_id, "app.testing", os.getpid(), __version__, queue, 1, LEASE_MS
+        )
         try:
             for claim in await self.store.claim(worker_id, queue, 1):
                 await self._attempt(claim)
         finally:
-            await self.database.fetch(sql.LEAVE, worker_id)
+            await self.database.fetch(fleet.LEAVE, worker_id)
             await self.store.rescue()
             self.crash.now.clear()
 

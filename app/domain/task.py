@@ -13,6 +13,9 @@ from uuid import UUID
 Json = NewType("Json", str)
 """JSON text that is stored and sent as it is, never parsed on the way."""
 
+REQUEST_STATE_MS = 3_600_000
+"""How long a question that is asked on the request waits for the retry, and so how long its requestState is good."""
+
 
 class Status(StrEnum):
     """The five states of a task (Tasks, "Task Status")."""
@@ -46,7 +49,7 @@ class Policy:
     Attributes:
         priority: 0 goes first, 3 last.
         retention_ms: how long an ended task can still be read.
-        answer_within_ms: how long a question may wait before the task fails.
+        answer_within_ms: how long a question may wait before the task fails; on a request at most `REQUEST_STATE_MS`.
         losses: how many workers a task may lose before it fails.
         timeout_ms: how long one attempt may run; None for as long as it takes.
         ttl_ms: lifetime from creation, also of a live task; None for no limit.
@@ -90,7 +93,10 @@ class NewTask:
 class Task:
     """The row of a task, as it stood after the statement that returned it.
 
-    `expired` is decided by the database's clock; after it the task is only waiting to be purged.
+    Attributes:
+        expired: decided by the database's clock; after it the task is only waiting to be purged.
+        progress: how much the latest attempt says is done, in the tool's unit; None where it has not said.
+        progress_total: how much there is to do, where that is known.
     """
 
     task_id: UUID
@@ -107,6 +113,8 @@ class Task:
     updated_at: datetime
     cancel_requested: bool
     expired: bool
+    progress: float | None
+    progress_total: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import asyncpg
 
-from app.domain.task import Claim, Json, NewTask, Question, Task, TaskState
+from app.domain.task import Claim, Json, NewTask, Question, Reply, Task, TaskState
 from app.errors import StaleAttempt
-from app.storage import rows
+from app.storage import fleet, rows
 from app.storage import statements as sql
 from app.storage.database import Database
 from app.storage.rows import CatalogueRow, Holding
@@ -103,27 +103,46 @@ class Store:
         row = await self._db.fetchrow(sql.GET, task_id, owner)
         return None if row is None else rows.state(row)
 
-    async def answer(self, owner: str, task_id: UUID, responses: Mapping[str, Json]) -> Task | None:
+    async def answer(
+        self, owner: str, task_id: UUID, responses: Mapping[str, Json], *, capabilities: Json | None = None
+    ) -> Task | None:
         """Record answers; when none is open any more, the task waits for a worker again.
 
         The first answer to a key stands. Keys that were never asked or are answered are passed over.
 
+        Args:
+            capabilities: what the client of this request declares, for the attempts to come; recorded whenever the
+                task waits for answers, also without any. None leaves it at what an earlier request declared.
+
         Returns:
-            The row after it, or None if there was nothing to record.
+            The row after it, or None if no answer was recorded.
         """
-        row = await self._db.fetchrow(sql.ANSWER, task_id, owner, list(responses), list(responses.values()))
+        keys, given = list(responses), list(responses.values())
+        row = await self._db.fetchrow(sql.ANSWER, task_id, owner, keys, given, capabilities)
         if row is None:
             return None
         task = rows.task(row)
         return self._changed(task, ready=not task.status.terminal)
 
-    async def cancel(self, owner: str, task_id: UUID) -> Task | None:
+    async def cancel(self, owner: str, task_id: UUID, *, reply: Reply | None = None) -> Task | None:
         """End a task that no worker runs, or mark it for the worker that does.
+
+        Args:
+            reply: cancel it only while its caller is answered like this.
 
         Returns:
             The row after it, or None if there was nothing to cancel.
         """
-        row = await self._db.fetchrow(sql.CANCEL, task_id, owner)
+        row = await self._db.fetchrow(sql.CANCEL, task_id, owner, reply)
+        return None if row is None else self._changed(rows.task(row))
+
+    async def detach_for(self, owner: str, task_id: UUID) -> Task | None:
+        """Let a task outlive the request that waits for it, because its caller is told how to come back to it.
+
+        Returns:
+            The row after it, or None if there is no live task that a request waits for.
+        """
+        row = await self._db.fetchrow(sql.DETACH_FOR, task_id, owner)
         return None if row is None else self._changed(rows.task(row))
 
     # -- for the worker that holds a task -------------------------------------------------------------------------
@@ -171,13 +190,27 @@ class Store:
         stands: Json = row["value"]
         return stands
 
-    async def status(self, claim: Claim, message: str) -> Task:
+    async def status(
+        self, claim: Claim, message: str, progress: float | None = None, total: float | None = None
+    ) -> Task:
         """Set what clients are told while the task works.
+
+        Args:
+            progress: how much is done; None leaves progress and total as they are.
+            total: how much there is to do; None where that is not known.
 
         Raises:
             StaleAttempt: the task is no longer this attempt's.
         """
-        return await self._fenced(claim, sql.STATUS, message)
+        return await self._fenced(claim, sql.STATUS, message, progress, total)
+
+    async def detach(self, claim: Claim) -> Task:
+        """Let the task outlive the request that started it: its caller is given the handle.
+
+        Raises:
+            StaleAttempt: the task is no longer this attempt's.
+        """
+        return await self._fenced(claim, sql.DETACH)
 
     async def finish(self, claim: Claim, result: Json) -> Task:
         """End the task as completed, with its result.
@@ -232,7 +265,7 @@ class Store:
     async def publish_tools(self, tools: Sequence[CatalogueRow]) -> None:
         """Bring tools into the catalogue, or say that they are still here."""
         await self._db.fetch(
-            sql.PUBLISH_TOOLS,
+            fleet.PUBLISH_TOOLS,
             [tool.name for tool in tools],
             [tool.definition for tool in tools],
             [tool.options for tool in tools],
@@ -241,11 +274,11 @@ class Store:
 
     async def read_tools(self) -> list[CatalogueRow]:
         """The catalogue, by name: every tool that a worker has brought in the last day."""
-        return [rows.catalogue(row) for row in await self._db.fetch(sql.READ_TOOLS, LISTED)]
+        return [rows.catalogue(row) for row in await self._db.fetch(fleet.READ_TOOLS, LISTED)]
 
     async def forget_workers(self) -> None:
         """Delete the rows of workers that are long gone and hold nothing."""
-        await self._db.fetch(sql.FORGET_WORKERS, FORGOTTEN)
+        await self._db.fetch(fleet.FORGET_WORKERS, FORGOTTEN)
 
     # -- within -----------------------------------------------------------------------------------------------------
 

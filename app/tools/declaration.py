@@ -15,7 +15,7 @@ from typing_extensions import ParamSpec, TypeVar
 from app.domain.task import Json
 from app.errors import DeclarationError
 from app.tools.docstrings import read_docstring
-from app.tools.options import Duration, TaskMode, ToolOptions, read_options
+from app.tools.options import Duration, Starts, TaskMode, ToolOptions, read_options
 from app.tools.results import Outputs
 from app.tools.schemas import Unresolved
 from app.tools.signature import Inputs, is_async
@@ -101,6 +101,8 @@ def tool(
     title: str | None = None,
     description: str | None = None,
     task: TaskMode = "auto",
+    starts: Starts = "task",
+    inline_budget: Duration | None = None,
     priority: int = 1,
     timeout: Duration | None = None,
     losses: int = 3,
@@ -117,6 +119,8 @@ def tool(
     title: str | None = None,
     description: str | None = None,
     task: TaskMode = "auto",
+    starts: Starts = "task",
+    inline_budget: Duration | None = None,
     priority: int = 1,
     timeout: Duration | None = None,
     losses: int = 3,
@@ -132,6 +136,10 @@ def tool(
         title: a name for people.
         description: what it does; the first paragraph of the docstring by default.
         task: who gets a task: nobody ("never"), callers that can use one ("auto"), or only such callers ("required").
+        starts: how a call begins: as a "task", or on the "request", where the tool can ask first, until it calls
+            `ctx.detach()`.
+        inline_budget: how long a caller that can use a task waits for the result itself before it gets the task, up to
+            60s; None for not at all. For task="auto" only.
         priority: 0 goes first, 3 last.
         timeout: how long one attempt may run; None for as long as it takes.
         losses: how many workers a task may lose before it fails.
@@ -144,6 +152,7 @@ def tool(
         DeclarationError: the function cannot be a tool as it is declared.
     """
     durations = {
+        "inline_budget": inline_budget,
         "timeout": timeout,
         "ttl": ttl,
         "retention": retention,
@@ -157,7 +166,7 @@ def tool(
         called, where = name if name is not None else getattr(fn, "__name__", type(fn).__name__), _where(fn)
         try:
             _check_function(fn)
-            options = read_options(durations, task=task, priority=priority, losses=losses)
+            options = read_options(durations, task=task, starts=starts, priority=priority, losses=losses)
             made = Tool(
                 _checked_name(called),
                 title,

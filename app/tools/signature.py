@@ -13,6 +13,7 @@ from pydantic.errors import PydanticUserError
 from app.errors import InvalidArguments
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.docstrings import read_docstring
+from app.tools.header_params import header_params
 from app.tools.schemas import Unresolved, alternatives, first_line, schema_of, unresolved
 from app.tools.validation import SchemaValidator, located, written
 
@@ -44,6 +45,7 @@ class Inputs:
         self._names = dict(zip(fields, parameters, strict=True))
         self._model, self.schema = _model(fields, self._names)
         self._validator = SchemaValidator(self.schema)
+        header_params(self.schema)  # refuses what clients would hide the tool for
 
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Make the arguments of a call into values of the parameters' types, defaults filled in.

@@ -67,7 +67,7 @@ async def test_what_is_no_request_is_refused_with_its_id_where_it_has_one(
 
 @pytest.mark.parametrize("version", [None, DRAFT, PUBLISHED])
 @pytest.mark.parametrize(
-    "method", ["tasks/list", "tasks/result", "tasks/", "tasks/Get", "ping", "resources/subscribe", "", "x" * 5000]
+    "method", ["tasks/list", "tasks/result", "tasks/", "tasks/Get", "resources/subscribe", "", "x" * 5000]
 )
 async def test_a_method_that_is_not_served_is_not_found(service: Service, method: str, version: str | None) -> None:
     reply = await service.client.with_(version=version).rpc(method)
