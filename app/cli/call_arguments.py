@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from app.tools.header_params import header_params
 from app.wire.envelope import printable
 
 
@@ -32,6 +33,31 @@ def read_arguments(given: Sequence[str], whole: str | None, schema: dict[str, An
             raise typer.BadParameter(f"--arg takes NAME=VALUE, not {printable(pair)}")
         kinds = set(_kinds(schema.get("properties", {}).get(name), schema))
         arguments[name] = value if not kinds or "string" in kinds else _value(name, value, kinds)
+    return arguments
+
+
+def mirrored(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, str]:
+    """The arguments that go into headers too, as text by the header's name after `Mcp-Param-`.
+
+    Raises:
+        BadParameter: the tool's schema breaks the rules for such arguments; it must not be called then (core, "Schema
+            Extension").
+    """
+    try:
+        params = header_params(schema)
+    except ValueError as flaw:
+        raise typer.BadParameter(f"the tool cannot be called: {flaw}") from None
+    values = {param.header: _at(arguments, param.path) for param in params}
+    return {
+        header: value if isinstance(value, str) else json.dumps(value)
+        for header, value in values.items()
+        if isinstance(value, str | int | float)
+    }
+
+
+def _at(arguments: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        arguments = arguments.get(name) if isinstance(arguments, dict) else None
     return arguments
 
 

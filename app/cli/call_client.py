@@ -18,7 +18,7 @@ from yarl import URL
 from app.errors import PerdureError
 from app.version import __version__
 from app.wire.envelope import dumps, printable
-from app.wire.headers import METHOD_HEADER, NAME_HEADER, VERSION_HEADER
+from app.wire.headers import METHOD_HEADER, NAME_HEADER, PARAMETER_PREFIX, VERSION_HEADER
 from app.wire.revisions import TASKS_EXTENSION, Revision
 
 META: dict[str, Any] = {
@@ -88,13 +88,13 @@ class Client:
         method: str,
         params: dict[str, Any],
         *,
-        headers: Mapping[str, str] | None = None,
+        mirrored: Mapping[str, str] | None = None,
         on_progress: Progress | None = None,
     ) -> dict[str, Any]:
         """Send a request and return its result.
 
         Args:
-            headers: more of them than every request has.
+            mirrored: arguments that the headers repeat, by the header's name after `Mcp-Param-`.
             on_progress: asks for progress notifications, and gets them; the reply may then take any time.
 
         Raises:
@@ -105,7 +105,8 @@ class Client:
         self._id += 1
         meta = META if on_progress is None else META | {"progressToken": self._id}
         message = {"jsonrpc": "2.0", "id": self._id, "method": method, "params": params | {"_meta": meta}}
-        sent = self._headers(method, params) | dict(headers or {})
+        sent = self._headers(method, params)
+        sent |= {f"{PARAMETER_PREFIX}{name}": encode_header(text) for name, text in (mirrored or {}).items()}
         timeout = aiohttp.ClientTimeout(total=None if on_progress else POLL_SECONDS, sock_connect=10)
         try:
             async with self._session.post(

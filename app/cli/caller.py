@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from app.cli.call_arguments import read_arguments
+from app.cli.call_arguments import mirrored, read_arguments
 from app.cli.call_client import CallError, ServiceError, Unreachable, connected
 from app.cli.call_display import Display, progress_of, questions, show_json
 from app.cli.call_forms import Asker
@@ -116,12 +116,14 @@ class Caller:
 
     def _start(self, tool: str, given: Sequence[str], whole: str | None) -> State:
         """Call a tool, answer what it asks before there is a task, and return what became of the call."""
-        arguments = read_arguments(given, whole, self._schema(tool))
+        schema = self._schema(tool)
+        arguments = read_arguments(given, whole, schema)
+        headers = mirrored(arguments, schema)
         params: dict[str, Any] = {"name": tool, "arguments": arguments}
         while True:
             self._display.progress(f"{tool} is called")
             try:
-                result = self._run(self._client.request("tools/call", params, on_progress=self._progress))
+                result = self._send(params, headers)
             except ServiceError as failed:
                 return {"status": "failed", "error": failed.error}
             match result.pop("resultType", "complete"):
@@ -235,6 +237,10 @@ class Caller:
                 wait = min(wait * 2, 4)
             else:
                 return result
+
+    def _send(self, params: dict[str, Any], mirrored: dict[str, str]) -> dict[str, Any]:
+        call = self._client.request("tools/call", params, mirrored=mirrored, on_progress=self._progress)
+        return self._run(call)
 
     def _wait(self, seconds: float) -> None:
         self._run(asyncio.sleep(min(max(seconds, 0.02), 60)))
