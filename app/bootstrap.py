@@ -31,6 +31,7 @@ from app.http.server import PATH, Server
 from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
 from app.methods.inline import Inline
+from app.methods.limits import Limits
 from app.methods.local import LocalTools
 from app.methods.request_state import RequestStates
 from app.methods.tasks import Tasks
@@ -243,7 +244,8 @@ async def _api(
         registry = Registry([*registry, *companion_tools(store, watches)])
     catalogue, local = Catalogue(store, registry), LocalTools()
     inline = Inline(store, watches, RequestStates(keys), companions=settings.companion_tools)
-    methods = Methods(Tools(store, catalogue, local, inline), Tasks(store))
+    limits = Limits(store, live_tasks=settings.max_live_tasks, inline_calls=settings.max_inline_calls)
+    methods = Methods(Tools(store, catalogue, local, inline, limits), Tasks(store))
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     server = Server(
         Endpoint(methods, lenient_task_names=settings.lenient_task_names),

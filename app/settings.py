@@ -83,6 +83,14 @@ class Settings(BaseSettings):
         description="Whether to offer the tools task_result, task_answer and task_cancel, through which clients that "
         "know nothing of tasks reach a task whose call took too long to be waited for.",
     )
+    max_live_tasks: int = Field(
+        default=100_000, ge=1, description="The most tasks that have not ended which one principal may have."
+    )
+    max_inline_calls: int = Field(
+        default=1_000,
+        ge=1,
+        description="The most calls of one principal that an API process answers on their requests at once.",
+    )
     max_body_bytes: int = Field(
         default=4_194_304, ge=1024, le=268_435_456, description="The largest request body that is read, in bytes."
     )

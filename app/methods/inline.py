@@ -96,12 +96,16 @@ class Inline:
         """Create a task and answer with what becomes of it.
 
         Responses that come with a first call are given to the questions that the task asks under their keys: the
-        protocol lets a client answer what it has been asked before.
+        protocol lets a client answer what it has been asked before. A call with an idempotency key can be made again,
+        and so it is not cancelled when its connection closes.
 
         Raises:
-            Refusal: INVALID_PARAMS, for such a response that has not the shape of one.
+            Refusal: INVALID_PARAMS, for such a response that has not the shape of one, or a key of another request.
         """
         early = _responses(waiting.call.params)
+        if new.idempotency is not None:
+            task = await carry_through(self._store.create(new))
+            return await self._reply(waiting, task.task_id, early)
         creating = asyncio.create_task(self._store.create(new))
         try:
             return await self._attach(waiting, new.task_id, creating, early)

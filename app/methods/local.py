@@ -12,7 +12,6 @@ import structlog
 from app.domain.task import Json
 from app.errors import ErrorKind, InvalidArguments, ProtocolError, Refusal, ToolError, UnusableResult
 from app.methods.call import Call
-from app.methods.progress import Progress
 from app.tools.calling import alone, plainly
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.registry import Tool

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
-from app.domain.task import Json, NewTask, Reply, new_task_id
+from app.domain.task import Idempotency, Json, NewTask, Reply, Task, new_task_id
 from app.errors import ErrorKind, Refusal
 from app.methods.call import Call, carry_through
 from app.methods.inline import Inline, Waiting
+from app.methods.limits import Limits
 from app.methods.local import LocalTools
 from app.storage.store import Store
 from app.tools.catalogue import Catalogue, Entry
@@ -34,10 +37,12 @@ class Tools:
         catalogue: the tools that are offered.
         local: runs those of them that never become tasks.
         inline: waits for the task of a call that is answered on its request.
+        limits: what one principal may have at the same time.
     """
 
-    def __init__(self, store: Store, catalogue: Catalogue, local: LocalTools, inline: Inline) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, local: LocalTools, inline: Inline, limits: Limits) -> None:
         self._store, self._catalogue, self._local, self._inline = store, catalogue, local, inline
+        self._limits = limits
 
     async def list(self, call: Call) -> Json:
         """All tools, by name, in one page."""
@@ -69,19 +74,27 @@ class Tools:
     async def _answer(self, waiting: Waiting) -> Json:
         call, entry, options = waiting.call, waiting.entry, waiting.entry.options
         if "requestState" in call.params:
-            return await self._inline.resume(waiting)
+            with self._limits.inline(call.owner):
+                return await self._inline.resume(waiting)
         if entry.tool is not None:
             return signed(await self._local.run(call, entry.tool, waiting.arguments))
         on_request = options.starts == "request" or not call.context.declares_tasks
         if options.task == "required" and options.starts == "task" and on_request:
             raise missing_tasks_capability()
-        new = _new_task(waiting, Reply.REQUEST if on_request else Reply.TASK)
+        await self._limits.task(call.owner)
         if on_request:
-            return await self._inline.create(waiting, new)
-        task = await carry_through(self._store.create(new))
+            with self._limits.inline(call.owner):
+                return await self._inline.create(waiting, _new_task(waiting, Reply.REQUEST))
+        task = await self._create(_new_task(waiting, Reply.TASK))
         if options.inline_budget_ms is None:
             return create_result(task)
         return await self._inline.within_budget(task, options.inline_budget_ms / 1000)
+
+    async def _create(self, new: NewTask) -> Task:
+        task = await carry_through(self._store.create(new))
+        if task.reply is Reply.REQUEST:  # the same call was made before, by a client that could not use a handle
+            return await carry_through(self._store.detach_for(task.owner, task.task_id)) or task
+        return task
 
     async def _entry(self, params: dict[str, Any]) -> Entry:
         name = params.get("name")
@@ -113,4 +126,12 @@ def _new_task(waiting: Waiting, reply: Reply) -> NewTask:
         method=call.message.method,
         revision=context.declared,
         trace_context=dumps(context.trace) if context.trace else None,
+        idempotency=_idempotency(context.idempotency_key, waiting.arguments),
     )
+
+
+def _idempotency(key: str | None, arguments: dict[str, Any]) -> Idempotency | None:
+    if key is None:
+        return None
+    asked = json.dumps(arguments, sort_keys=True)
+    return Idempotency(*(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (key, asked)))

@@ -45,8 +45,9 @@ _REQUEST_STATE_MS = f"CASE WHEN t.reply = 'request' THEN {REQUEST_STATE_MS} END"
 
 # $1 task_id $2 owner $3 tool $4 priority $5 reply $6 poll_interval_ms $7 ttl_ms
 # $8 method $9 params $10 capabilities $11 revision $12 trace_context
-# $13 retention_ms $14 timeout_ms $15 answer_within_ms $16 loss_limit
-# Primary key only. A second try of the same id inserts nothing and returns no row.
+# $13 retention_ms $14 timeout_ms $15 answer_within_ms $16 loss_limit $17 key_hash or NULL $18 fingerprint
+# Primary keys only. A second try of the same id inserts nothing and returns no row; a key that is taken is an error,
+# and then there is no task either.
 CREATE = f"""
 WITH t AS (
     INSERT INTO perdure.tasks AS t (
@@ -62,8 +63,28 @@ WITH t AS (
         task_id, method, params, capabilities, revision, trace_context,
         retention_ms, timeout_ms, answer_within_ms, loss_limit)
     SELECT t.task_id, $8, $9, $10, $11, $12, $13, $14, $15, $16 FROM t
+), key AS (
+    INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint)
+    SELECT t.owner, t.tool, $17::bytea, t.task_id, $18::bytea FROM t WHERE $17::bytea IS NOT NULL
 )
 SELECT {_TASK} FROM t"""
+
+# $1 owner $2 tool $3 key_hash
+KEYED = """
+SELECT k.task_id, k.fingerprint, coalesce(t.expires_at <= now(), false) AS expired
+FROM perdure.idempotency_keys AS k
+JOIN perdure.tasks AS t ON t.task_id = k.task_id
+WHERE k.owner = $1 AND k.tool = $2 AND k.key_hash = $3"""
+
+# $1 owner $2 tool $3 key_hash $4 task_id. The task that the key stood for has expired: the key is free again.
+FREE_KEY = """
+DELETE FROM perdure.idempotency_keys AS k
+WHERE k.owner = $1 AND k.tool = $2 AND k.key_hash = $3 AND k.task_id = $4"""
+
+# $1 owner $2 limit. Index tasks_live_of_owner; it counts no further than it has to.
+LIVE = """
+SELECT count(*)::integer AS live
+FROM (SELECT FROM perdure.tasks AS t WHERE t.owner = $1 AND t.finished_at IS NULL LIMIT $2) AS t"""
 
 # $1 task_id $2 owner. Primary keys of four tables; questions are read for a parked task only.
 GET = f"""

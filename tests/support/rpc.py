@@ -6,12 +6,12 @@ import base64
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import aiohttp
 
-from tests.support.oracle import check_reply
+from tests.support.oracle import Streamed, check_reply, check_stream
 
 PUBLISHED = "2026-07-28"
 DRAFT = "DRAFT-2026-v1"
@@ -22,13 +22,25 @@ _NAMED_BY = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskI
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP response."""
+    """An HTTP response.
+
+    Attributes:
+        message: the JSON-RPC response; `{}` for an empty body.
+        notifications: what came before it on a stream, in order.
+        keepalives: how many comments came on a stream.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     message: dict[str, Any]
-    """The JSON-RPC message; `{}` for an empty body."""
+    notifications: list[dict[str, Any]] = field(default_factory=list)
+    keepalives: int = 0
+
+    @property
+    def streamed(self) -> bool:
+        """True where the reply came as a stream of events."""
+        return _is_stream(self.headers)
 
     @property
     def result(self) -> dict[str, Any]:
@@ -76,8 +88,15 @@ class Client:
         sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **(headers or {})}
         async with self.session.post(self.url, data=io.BytesIO(body), headers=sent) as response:
             received = await response.read()
-        message = check_reply(b"" if unread else body, response.status, received, sent)
-        return Reply(response.status, response.headers, received, message)
+        if _is_stream(response.headers):
+            assert response.status == 200
+            streamed = check_stream(body, received, sent)
+        else:
+            assert not received or response.content_type == "application/json"
+            streamed = Streamed(check_reply(b"" if unread else body, response.status, received, sent), [], 0)
+        return Reply(
+            response.status, response.headers, received, streamed.message, streamed.notifications, streamed.keepalives
+        )
 
     async def rpc(self, method: str, params: dict[str, Any] | None = None, *, request_id: str | int = 1) -> Reply:
         """Send a request as this client would."""
@@ -112,6 +131,10 @@ class Client:
         if isinstance(name, str):
             headers["Mcp-Name"] = _encoded(name)
         return headers
+
+
+def _is_stream(headers: Mapping[str, str]) -> bool:
+    return headers.get("Content-Type") == "text/event-stream"
 
 
 def _encoded(value: str) -> str:

@@ -22,6 +22,7 @@ from app.http.server import PATH, Server
 from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
 from app.methods.inline import Inline
+from app.methods.limits import Limits
 from app.methods.local import LocalTools
 from app.methods.request_state import RequestStates
 from app.methods.tasks import Tasks
@@ -114,6 +115,7 @@ async def serving(
     keepalive_seconds: float = 5.0,
     wait_seconds: float | None = None,
     companions: bool = False,
+    limits: dict[str, int] | None = None,
     **options: Any,
 ) -> AsyncIterator[Service]:
     """Start the API with these tools loaded and published, and stop it."""
@@ -124,7 +126,7 @@ async def serving(
         watches = Watches(None, poll_seconds=0.05)
         catalogue = Catalogue(store, Registry([*tools, *(companion_tools(store, watches) if companions else ())]))
         inline = Inline(store, watches, RequestStates([KEY]), companions=companions, wait_seconds=wait_seconds)
-        methods = Methods(Tools(store, catalogue, local, inline), Tasks(store))
+        methods = Methods(Tools(store, catalogue, local, inline, Limits(store, **limits or {})), Tasks(store))
         endpoint = Endpoint(
             methods,
             lenient_task_names=lenient_task_names,

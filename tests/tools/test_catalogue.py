@@ -24,6 +24,7 @@ from app.tools.options import TaskMode
 from app.tools.registry import Registry, Tool, tool
 from tests.support.cable import cable_to
 
+Mirrored = Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]
 TIMES: dict[str, Any] = {"fresh_seconds": inf, "unknown_seconds": inf}
 
 
@@ -104,11 +105,9 @@ async def test_what_is_listed_is_the_text_that_was_published(store: Store) -> No
 
 
 async def test_an_entry_names_the_arguments_that_are_mirrored_into_headers(store: Store) -> None:
-    extra: dict[str, Any] = {"x-mcp-header": "Region"}
-
     def mirroring(name: str, task: TaskMode) -> Tool:
         @tool(name=name, task=task, description="Nothing")
-        async def nothing(place: Annotated[str, Field(json_schema_extra=extra)], count: int = 1) -> None: ...
+        async def nothing(place: Mirrored, count: int = 1) -> None: ...
 
         return nothing
 
