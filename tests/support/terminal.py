@@ -46,9 +46,9 @@ class Terminal:
         """Type a line."""
         os.write(self.end, f"{line}\n".encode())
 
-    def answers(self, **lines: str) -> None:
-        """Wait for each prompt, a word of it, and type the line that belongs to it."""
-        for prompt, line in lines.items():
+    def answers(self, *lines: tuple[str, str]) -> None:
+        """Wait for each prompt, or the end of it, and type the line that belongs to it."""
+        for prompt, line in lines:
             self.expect(prompt)
             self.type(line)
 
