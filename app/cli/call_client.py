@@ -150,7 +150,7 @@ def encode_header(text: str) -> str:
     plain = text.isascii() and text.replace("\t", " ").isprintable() and text == text.strip(" \t")
     if plain and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
-    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode()}?="
 
 
 async def _reply(response: aiohttp.ClientResponse, on_progress: Progress | None) -> dict[str, Any]:

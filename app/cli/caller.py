@@ -186,7 +186,7 @@ class Caller:
             return Ending.FAILED if self._state["result"].get("isError") else Ending.COMPLETED
         return Ending.FAILED if self._state["status"] == "failed" else Ending.CANCELLED
 
-    def _read(self, named: dict[str, Any], patience: float = PATIENCE_SECONDS) -> State:
+    def _read(self, named: dict[str, Any], patience: float | None = None) -> State:
         return _task(self._patiently("tasks/get", named, patience))
 
     def _responses(self, requests: dict[str, Any]) -> dict[str, Any]:
@@ -222,8 +222,9 @@ class Caller:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def _patiently(self, method: str, params: dict[str, Any], patience: float = PATIENCE_SECONDS) -> dict[str, Any]:
+    def _patiently(self, method: str, params: dict[str, Any], patience: float | None = None) -> dict[str, Any]:
         """A request that does no harm if it is sent twice, sent again for a while where nothing can be reached."""
+        patience = PATIENCE_SECONDS if patience is None else patience
         wait, end = 0.25, 0.0
         while True:
             try:
