@@ -66,6 +66,19 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class Idempotency:
+    """What makes a call that is repeated the same call.
+
+    Attributes:
+        key_hash: SHA-256 of the key that the caller gave; it counts for one owner and one tool.
+        fingerprint: SHA-256 of what is asked for: under the same key it may be nothing else.
+    """
+
+    key_hash: bytes
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class NewTask:
     """A task that is about to be created from a request.
 
@@ -75,6 +88,7 @@ class NewTask:
         capabilities: the client's capabilities as JSON text.
         revision: the protocol revision that the request declared; None for an undeclared one.
         trace_context: W3C trace context of the request as JSON text; None for none.
+        idempotency: under which the task is created once; None for a call that is never the same as another.
     """
 
     task_id: UUID
@@ -87,6 +101,7 @@ class NewTask:
     reply: Reply = Reply.TASK
     revision: str | None = None
     trace_context: Json | None = None
+    idempotency: Idempotency | None = None
 
 
 @dataclass(frozen=True, slots=True)

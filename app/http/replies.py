@@ -8,11 +8,14 @@ import structlog
 from aiohttp import web
 
 from app.domain.task import Json
-from app.errors import ErrorKind, ProtocolError, Refusal, StoreUnavailable
+from app.errors import ErrorKind, KeyConflict, ProtocolError, Refusal, StoreUnavailable
 from app.wire.envelope import Message, RequestId, Unreadable, error_body, result_body
 from app.wire.revisions import LEGACY, Revision, code, error_status, http_status, revision_of
 
 log = structlog.get_logger(__name__)
+
+_PASSING = {kind: {"Retry-After": "1"} for kind in (ErrorKind.LIMIT, ErrorKind.UNAVAILABLE)}
+"""What goes with refusals that will pass: when to try again, in seconds."""
 
 
 class Rejected(Exception):
@@ -51,13 +54,15 @@ def failure(error: Exception, message: Message | None, headers: Mapping[str, str
     if isinstance(refusal, Unreadable):
         request_id = refusal.request_id
     body = error_body(request_id, code(refusal.kind, revision), refusal.message, refusal.data)
-    return _json(_status(http_status(refusal.kind), request_id, revision), body)
+    return _json(_status(http_status(refusal.kind), request_id, revision), body, _PASSING.get(refusal.kind))
 
 
 def _refusal(error: Exception) -> Refusal:
     match error:
         case Refusal():
             return error
+        case KeyConflict():
+            return Refusal(ErrorKind.INVALID_PARAMS, str(error))
         case StoreUnavailable():
             return Refusal(ErrorKind.UNAVAILABLE, str(error))
         case _:

@@ -45,8 +45,9 @@ _REQUEST_STATE_MS = f"CASE WHEN t.reply = 'request' THEN {REQUEST_STATE_MS} END"
 
 # $1 task_id $2 owner $3 tool $4 priority $5 reply $6 poll_interval_ms $7 ttl_ms
 # $8 method $9 params $10 capabilities $11 revision $12 trace_context
-# $13 retention_ms $14 timeout_ms $15 answer_within_ms $16 loss_limit
-# Primary key only. A second try of the same id inserts nothing and returns no row.
+# $13 retention_ms $14 timeout_ms $15 answer_within_ms $16 loss_limit $17 key_hash or NULL $18 fingerprint
+# Primary keys only. A second try of the same id inserts nothing and returns no row; a key that is taken is an error,
+# and then there is no task either.
 CREATE = f"""
 WITH t AS (
     INSERT INTO perdure.tasks AS t (
@@ -62,6 +63,9 @@ WITH t AS (
         task_id, method, params, capabilities, revision, trace_context,
         retention_ms, timeout_ms, answer_within_ms, loss_limit)
     SELECT t.task_id, $8, $9, $10, $11, $12, $13, $14, $15, $16 FROM t
+), key AS (
+    INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint)
+    SELECT t.owner, t.tool, $17::bytea, t.task_id, $18::bytea FROM t WHERE $17::bytea IS NOT NULL
 )
 SELECT {_TASK} FROM t"""
 
@@ -119,12 +123,13 @@ WITH parked AS MATERIALIZED (
 )
 SELECT {_TASK}, c.recorded FROM t CROSS JOIN counted AS c"""
 
-# $1 task_id $2 owner. One UPDATE: a task that no worker runs ends, one that runs is marked for its worker.
+# $1 task_id $2 owner $3 how its caller must be answered for it to be cancelled, or NULL.
+# One UPDATE: a task that no worker runs ends, one that runs is marked for its worker.
 CANCEL = f"""
 WITH h AS MATERIALIZED (
     SELECT t.task_id, t.created_at, t.ttl_ms, {_AT}
     FROM perdure.tasks AS t
-    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL
+    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL AND t.reply = coalesce($3, t.reply)
     FOR NO KEY UPDATE
 )
 UPDATE perdure.tasks AS t

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import asyncpg
 
-from app.domain.task import Claim, Json, NewTask, Question, Task, TaskState
-from app.errors import StaleAttempt
-from app.storage import fleet, rows
+from app.domain.task import Claim, Idempotency, Json, NewTask, Question, Reply, Task, TaskState
+from app.errors import KeyConflict, StaleAttempt, StoreUnavailable
+from app.storage import callers, fleet, rows
 from app.storage import statements as sql
 from app.storage.database import Database
 from app.storage.rows import CatalogueRow, Holding
@@ -49,6 +49,10 @@ FORGOTTEN = timedelta(hours=1)
 OVERDUE = timedelta(seconds=10)
 """How long a worker gets to end an attempt that has run out of time, before it is ended without it."""
 
+KEY_CONSTRAINT = "idempotency_keys_pkey"
+KEY_TRIES = 5
+"""So often a call with an idempotency key looks again whose it is."""
+
 CLAIMS_IN_VAIN = 3
 """So often in a row a claim is repeated that saw tasks and won none: others took them, or hold on to them."""
 
@@ -70,8 +74,40 @@ class Store:
     # -- for callers --------------------------------------------------------------------------------------------
 
     async def create(self, new: NewTask) -> Task:
-        """Commit a new task, waiting for a worker."""
-        p = new.policy
+        """Commit a new task, waiting for a worker. Where its key stands for a task that can still be read, that one.
+
+        Raises:
+            KeyConflict: the key stands for another request.
+        """
+        if new.idempotency is None:
+            return await self._insert(new)
+        for _ in range(KEY_TRIES):  # others may take the key, or free it, between two statements
+            task = await self._keyed(new, new.idempotency)
+            if task is not None:
+                return task
+            try:
+                return await self._insert(new)
+            except asyncpg.UniqueViolationError as taken:
+                if taken.constraint_name != KEY_CONSTRAINT:
+                    raise
+        raise StoreUnavailable("Calls with this idempotency key get in each other's way. Try again later.")
+
+    async def _keyed(self, new: NewTask, idempotency: Idempotency) -> Task | None:
+        """The task that the key stands for; None if it is free."""
+        key = new.owner, new.tool, idempotency.key_hash
+        found = await self._db.fetchrow(callers.KEYED, *key)
+        if found is None:
+            return None
+        if found["expired"]:
+            await self._db.fetch(callers.FREE_KEY, *key, found["task_id"])
+            return None
+        if found["fingerprint"] != idempotency.fingerprint:
+            raise KeyConflict("The idempotency key was used for another request. Give each request its own.")
+        state = await self.get(new.owner, found["task_id"])
+        return None if state is None else state.task
+
+    async def _insert(self, new: NewTask) -> Task:
+        p, key = new.policy, new.idempotency
         row = await self._db.fetchrow(
             sql.CREATE,
             new.task_id,
@@ -90,6 +126,8 @@ class Store:
             p.timeout_ms,
             p.answer_within_ms,
             p.losses,
+            key and key.key_hash,
+            key and key.fingerprint,
         )
         if row is None:  # an earlier try had committed
             state = await self.get(new.owner, new.task_id)
@@ -97,6 +135,11 @@ class Store:
                 raise AssertionError("a task that exists belongs to another owner")
             return self._changed(state.task, ready=True)
         return self._changed(rows.task(row), ready=True)
+
+    async def count_live(self, owner: str, limit: int) -> int:
+        """How many live tasks an owner has, counted no further than the limit."""
+        row = await self._db.fetchrow(callers.LIVE, owner, limit)
+        return 0 if row is None else int(row["live"])
 
     async def get(self, owner: str, task_id: UUID) -> TaskState | None:
         """Read a task, its open questions and its outcome as of one moment. None: unknown, or another owner's."""
@@ -124,13 +167,16 @@ class Store:
         task = rows.task(row)
         return self._changed(task, ready=not task.status.terminal)
 
-    async def cancel(self, owner: str, task_id: UUID) -> Task | None:
+    async def cancel(self, owner: str, task_id: UUID, *, reply: Reply | None = None) -> Task | None:
         """End a task that no worker runs, or mark it for the worker that does.
+
+        Args:
+            reply: cancel it only while its caller is answered like this.
 
         Returns:
             The row after it, or None if there was nothing to cancel.
         """
-        row = await self._db.fetchrow(sql.CANCEL, task_id, owner)
+        row = await self._db.fetchrow(sql.CANCEL, task_id, owner, reply)
         return None if row is None else self._changed(rows.task(row))
 
     async def detach_for(self, owner: str, task_id: UUID) -> Task | None:

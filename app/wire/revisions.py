@@ -21,6 +21,9 @@ TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
+_IDEMPOTENCY = "dev.perdure/idempotencyKey"
+_IDEMPOTENCY_HEADER = "Idempotency-Key"
+_KEY_CHARACTERS = 255
 _TRACE = ("traceparent", "tracestate", "baggage")
 _OBJECTS = ("extensions", "elicitation", "sampling", "roots")
 
@@ -61,6 +64,7 @@ _CODES = {
     ErrorKind.INVALID_PARAMS: -32602,
     ErrorKind.INTERNAL: -32603,
     ErrorKind.UNAVAILABLE: -32603,
+    ErrorKind.LIMIT: -32603,
     ErrorKind.HEADER_MISMATCH: -32020,
     ErrorKind.MISSING_CAPABILITY: -32021,
     ErrorKind.UNSUPPORTED_VERSION: -32022,
@@ -70,7 +74,7 @@ _DRAFT_CODES = _CODES | {
     ErrorKind.MISSING_CAPABILITY: -32003,
     ErrorKind.UNSUPPORTED_VERSION: -32004,
 }
-_STATUSES = {ErrorKind.METHOD_NOT_FOUND: 404, ErrorKind.INTERNAL: 500, ErrorKind.UNAVAILABLE: 503}
+_STATUSES = {ErrorKind.METHOD_NOT_FOUND: 404, ErrorKind.INTERNAL: 500, ErrorKind.UNAVAILABLE: 503, ErrorKind.LIMIT: 429}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class Context:
         client_info: name and version of the client software: for display, never for a decision.
         progress_token: what progress notifications of this request must carry; None where none are wanted.
         trace: the W3C trace context, those of traceparent, tracestate and baggage that were sent.
+        idempotency_key: what makes a call that is repeated the same call; None where none was given.
         parameters: the `Mcp-Param-*` headers as they were sent, by the rest of their names in lower case.
     """
 
@@ -92,6 +97,7 @@ class Context:
     client_info: dict[str, Any] | None
     progress_token: str | int | None
     trace: dict[str, str]
+    idempotency_key: str | None = None
     parameters: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -142,6 +148,7 @@ def read_context(message: Message, headers: Mapping[str, str], *, lenient_task_n
         client_info=_client_info(about),
         progress_token=_progress_token(meta),
         trace={key: value for key in _TRACE if (value := _field(meta, key, str, "a string")) is not None},
+        idempotency_key=_idempotency_key(meta, headers),
         parameters=parameter_headers(headers),
     )
 
@@ -244,6 +251,16 @@ def _progress_token(meta: dict[str, Any]) -> str | int | None:
     if "progressToken" in meta and type(token) not in (str, int):
         _invalid("progressToken", "must be a string or an integer")
     return token
+
+
+def _idempotency_key(meta: dict[str, Any], headers: Mapping[str, str]) -> str | None:
+    in_header, in_body = header(headers, _IDEMPOTENCY_HEADER), _field(meta, _IDEMPOTENCY, str, "a string")
+    if in_header is not None and in_body is not None and in_header != in_body:
+        mismatch(f"{_IDEMPOTENCY_HEADER} is not the key that the body has")
+    key = in_header if in_body is None else in_body
+    if key is not None and not 0 < len(key) <= _KEY_CHARACTERS:
+        _invalid(_IDEMPOTENCY, f"must have 1 to {_KEY_CHARACTERS} characters")
+    return key
 
 
 def _invalid(field: str, says: str) -> NoReturn:
