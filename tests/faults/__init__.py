@@ -1,6 +1,6 @@
 """A fault run against whole processes: `python -m tests.faults --minutes N [--seed S]`.
 
-__main__.py   starts everything, injects, lets it settle, audits, prints, and exits 1 if anything does not hold
+__main__.py   starts everything, injects, lets it settle, and audits
 postgres.py   the database server, which can be killed and comes back on the same port and data
 processes.py  `perdure serve` and `perdure worker`, killed and stopped, restarted at once
 injector.py   what goes wrong, and when

@@ -17,6 +17,8 @@ from tests.faults.processes import Fleet
 from tests.faults.tools import BROKEN_PAPER, TOLD
 
 ENDED = ("completed", "failed", "cancelled")
+NOTICE_SECONDS = 25.0
+"""Within which an API that lives has cancelled a call whose client is gone, through pauses and outages."""
 INTERNAL = {"code": -32603, "message": "The tool failed with an internal error"}
 
 
@@ -24,6 +26,7 @@ def audit(evidence: Evidence, ledger: Ledger, fleet: Fleet) -> list[str]:
     """Everything that is wrong."""
     checks: list[Callable[[Evidence, Ledger], Iterator[str]]] = [
         acknowledged_tasks_ended_as_they_must,
+        hanging_up_cancelled,
         nothing_is_left_open,
         one_call_made_one_task,
         transactions_had_their_effect_once,
@@ -33,6 +36,7 @@ def audit(evidence: Evidence, ledger: Ledger, fleet: Fleet) -> list[str]:
         every_attempt_ended_once,
         nothing_is_orphaned,
     ]
+    _find_unnamed(evidence, ledger)
     found = [sentence for check in checks for sentence in check(evidence, ledger)]
     return [*ledger.findings, *found, *one_at_a_time(evidence, fleet), *_logged(evidence)]
 
@@ -42,16 +46,30 @@ def acknowledged_tasks_ended_as_they_must(evidence: Evidence, ledger: Ledger) ->
     for known in ledger.tasks:
         row = evidence.tasks.get(known.task_id)
         if row is None:
-            yield f"{_name(known)} was acknowledged and is gone"
+            yield f"{known} was acknowledged and is gone"
         elif row["status"] not in ENDED:
-            yield f"{_name(known)} is left {row['status']} (epoch {row['epoch']}, worker {row['worker_id']})"
+            yield f"{known} is left {row['status']} (epoch {row['epoch']}, worker {row['worker_id']})"
         else:
             if not _ended_well(known, row, evidence):
-                yield f"{_name(known)} ended wrongly: {_end(row)}; {known}"
+                told = f"{known.arguments}, cancelled: {known.cancelled}, saw {known.end}"
+                yield f"{known} ended wrongly: {_end(row)}; {told}"
             if known.end is None:
-                yield f"{_name(known)}: no client saw it end, though it is {row['status']}"
+                yield f"{known}: no client saw it end, though it is {row['status']}"
             elif not _same_end(known.end, row):
-                yield f"{_name(known)} changed after its end: a client saw {known.end}, there is {_end(row)}"
+                yield f"{known} changed after its end: a client saw {known.end}, there is {_end(row)}"
+
+
+def hanging_up_cancelled(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """A call whose client closed the connection is cancelled, if its API lived on to notice."""
+    by_ref = {_arguments(row)["ref"]: row for row in evidence.tasks.values()}
+    for call in ledger.hung_up:
+        row = by_ref.get(call.ref)
+        if (
+            row is not None
+            and row["status"] != "cancelled"
+            and not call.api.was_down(call.begin, call.end + NOTICE_SECONDS)
+        ):
+            yield f"{call.ref} was given up by its client on {call.api.name} at {call.end:.2f}, and is {_end(row)}"
 
 
 def nothing_is_left_open(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
@@ -63,12 +81,13 @@ def nothing_is_left_open(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 
 def one_call_made_one_task(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """A call makes one task if it is answered, and one at most if it is not."""
+    """A call makes one task if it is answered, one at most if it is not; with a key, one however often it is made."""
     made = Counter(_arguments(row)["ref"] for row in evidence.tasks.values())
     told = Counter(known.ref for known in ledger.tasks)
     for ref, count in made.items():
-        if not told[ref] <= count <= told[ref] + ledger.unanswered[ref]:
-            yield f"call {ref} made {count} tasks, {told[ref]} were acknowledged, {ledger.unanswered[ref]} calls lost"
+        most = 1 if ref in ledger.keyed else told[ref] + ledger.unanswered[ref]
+        if not told[ref] <= count <= most:
+            yield f"call {ref} made {count} tasks; {told[ref]} acknowledged, {ledger.unanswered[ref]} calls unanswered"
 
 
 def transactions_had_their_effect_once(evidence: Evidence, _: Ledger) -> Iterator[str]:
@@ -109,13 +128,13 @@ def questions_were_asked_and_answered_once(evidence: Evidence, ledger: Ledger) -
         row = evidence.tasks.get(known.task_id)
         asked = {question["key"]: question["response"] for question in evidence.questions.get(known.task_id, [])}
         if odd := asked.keys() - set(_keys(known)):
-            yield f"{_name(known)} asked {odd}"
+            yield f"{known} asked {odd}"
         for key, response in asked.items():
             value = None if response is None else json.loads(response)["content"]["value"]
             if value is not None and value not in known.answers.get(key, []):
-                yield f"{_name(known)}: the response to {key} is {value}, which no client sent"
+                yield f"{known}: the response to {key} is {value}, which no client sent"
             if value is None and key in known.answers and row is not None and row["status"] == "completed":
-                yield f"{_name(known)}: the acknowledged answer to {key} is lost"
+                yield f"{known}: the acknowledged answer to {key} is lost"
 
 
 def late_writes_were_refused(evidence: Evidence, _: Ledger) -> Iterator[str]:
@@ -150,6 +169,14 @@ def nothing_is_orphaned(evidence: Evidence, _: Ledger) -> Iterator[str]:
             yield f"{count} rows of {table} belong to no task"
     for task_id in {note.task for note in evidence.notes} - evidence.tasks.keys():
         yield f"a tool ran for {task_id}, which is not there"
+
+
+def _find_unnamed(evidence: Evidence, ledger: Ledger) -> None:
+    """Name the tasks of calls that were answered on their requests: their clients never learned the ids."""
+    by_ref = {_arguments(row)["ref"]: task_id for task_id, row in evidence.tasks.items() if row["reply"] == "request"}
+    for known in ledger.tasks:
+        if not known.task_id:
+            known.task_id = by_ref.get(known.ref, "")
 
 
 def _logged(evidence: Evidence) -> Iterator[str]:
@@ -224,16 +251,17 @@ def _needs_a_client(row: asyncpg.Record) -> bool:
 
 
 def _same_end(seen: dict[str, Any], row: asyncpg.Record) -> bool:
-    told = seen["status"], seen.get("result"), seen.get("error")
-    return bool(told == (row["status"], _json(row["result"]), _json(row["error"])))
+    told = seen["status"], _bare(seen.get("result")), seen.get("error")
+    return bool(told == (row["status"], _bare(_json(row["result"])), _json(row["error"])))
+
+
+def _bare(result: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A result without the name of the server that gave it."""
+    return result and {name: value for name, value in result.items() if name != "_meta"}
 
 
 def _end(row: asyncpg.Record) -> str:
     return f"{row['status']}, {row['losses']} losses, {row['error'] or row['result']}"
-
-
-def _name(known: Known) -> str:
-    return f"{known.task_id} ({known.tool})"
 
 
 def _arguments(row: asyncpg.Record) -> dict[str, Any]:

@@ -1,83 +1,26 @@
-"""Clients under load: each user starts tasks, polls them, answers and cancels, and keeps what it was told."""
+"""Clients under load: each does one thing after the other, as its random numbers say, and keeps what it was told."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-import aiohttp
-
+from tests.faults.caller import Caller, GaveUp, Lost, Params, Refused
 from tests.faults.ledger import Known, Ledger
-from tests.faults.processes import Member
-from tests.support.rpc import TASKS, Client, Reply
 
-CAPABILITIES = TASKS | {"elicitation": {}}
 TERMINAL = ("completed", "failed", "cancelled")
-ANSWER_SECONDS = 60.0
-"""How long any request may take at most: longer than the product's patience with its database."""
-
-Params = dict[str, Any]
-
-
-class GaveUp(Exception):
-    """The run is over and the task has not ended; the audit tells."""
-
-
-class Caller:
-    """Sends requests to any of the APIs, as through a load balancer, and again when a connection was lost."""
-
-    def __init__(
-        self, session: aiohttp.ClientSession, apis: list[Member], ledger: Ledger, random: random.Random
-    ) -> None:
-        self._clients = [(api, Client(session, api.url, capabilities=CAPABILITIES)) for api in apis]
-        self._ledger = ledger
-        self._random = random
-        self.give_up_at = float("inf")
-
-    async def rpc(self, method: str, params: Params, *, ref: str = "") -> Params:
-        """Send a request until it is answered. Whatever is no result is a finding, and asked again.
-
-        Raises:
-            GaveUp: the run is over.
-        """
-        while time.monotonic() < self.give_up_at:
-            api, client = self._random.choice(self._clients)
-            sent = time.time()
-            try:
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    reply = await client.rpc(method, params)
-            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as lost:
-                self._lost(api, method, sent, lost)
-            except (TimeoutError, AssertionError) as wrong:
-                self._found(api, method, f"{type(wrong).__name__}: {wrong}", sent)
-            else:
-                self._ledger.requests += 1
-                if "result" in reply.message:
-                    result: Params = reply.message["result"]
-                    return result
-                self._found(api, method, _error(reply), sent)
-            if method == "tools/call":
-                self._ledger.unanswered[ref] += 1
-            await asyncio.sleep(self._random.uniform(0.05, 0.3))
-        raise GaveUp
-
-    def _lost(self, api: Member, method: str, sent: float, lost: Exception) -> None:
-        if api.was_down(sent, time.time()):
-            self._ledger.expected[type(lost).__name__] += 1
-        else:
-            self._found(api, method, f"the connection was lost though nobody killed the API: {lost!r}", sent)
-
-    def _found(self, api: Member, method: str, what: str, sent: float) -> None:
-        took = time.time() - sent
-        self._ledger.findings.append(f"client: {method} on {api.name} at {sent:.2f}, after {took:.2f} s: {what}")
+KEY = "dev.perdure/idempotencyKey"
+INTERNAL = -32603
 
 
 class User:
-    """One client that does one thing after the other, as its random numbers say."""
+    """A client and its habits.
+
+    Args:
+        name: the first part of the refs of its calls.
+    """
 
     def __init__(self, name: str, caller: Caller, ledger: Ledger, random: random.Random) -> None:
         self._name = name
@@ -87,13 +30,11 @@ class User:
         self._number = 0
         self._habits: dict[Callable[[], Awaitable[None]], int] = {
             self._quick: 4,
-            self._steps: 4,
-            self._asks: 4,
-            self._slow: 2,
-            self._blocking: 2,
-            self._fails: 2,
+            self._any_tool: 14,
             self._endless: 2,
             self._changes_its_mind: 2,
+            self._on_the_request: 6,
+            self._hangs_up: 1,
         }
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -117,48 +58,67 @@ class User:
 
     async def _quick(self) -> None:
         """Start a handful at once, and look after one of them; the others are for the end of the run."""
-        started = [await self._start("quick") for _ in range(self._random.randint(1, 4))]
+        started = [await self._start("quick", {}) for _ in range(self._random.randint(1, 4))]
         await self._follow(started[0])
 
-    async def _steps(self) -> None:
-        await self._follow(await self._start("steps", **self._steps_arguments()))
-
-    async def _asks(self) -> None:
-        await self._follow(await self._start("asks", **self._asks_arguments()))
-
-    async def _slow(self) -> None:
-        await self._follow(await self._start("slow", seconds=self._random.choice([2.0, 4.0, 6.0])))
-
-    async def _blocking(self) -> None:
-        await self._follow(await self._start("blocking", count=self._random.randint(1, 5)))
-
-    async def _fails(self) -> None:
-        await self._follow(await self._start("fails", how=self._random.choice(["protocol", "told", "broken"])))
+    async def _any_tool(self) -> None:
+        tool = self._random.choice(["steps", "steps", "asks", "asks", "slow", "blocking", "fails"])
+        await self._follow(await self._start(tool, self._arguments(tool)))
 
     async def _endless(self) -> None:
-        await self._follow(await self._start("endless"), cancel_after=self._random.uniform(0.0, 3.0))
+        await self._follow(await self._start("endless", {}), cancel_after=self._random.uniform(0.0, 3.0))
 
     async def _changes_its_mind(self) -> None:
         """Cancel what may run, wait for a worker or for an answer, or have ended just now."""
-        if self._random.random() < 0.5:
-            known = await self._start("steps", **self._steps_arguments())
-        else:
-            known = await self._start("asks", **self._asks_arguments())
+        tool = self._random.choice(["steps", "asks"])
+        known = await self._start(tool, self._arguments(tool))
         await self._follow(known, cancel_after=self._random.uniform(0.0, 2.0))
 
-    def _steps_arguments(self) -> Params:
-        return {"count": self._random.randint(1, 4), "pause": self._random.choice([0.0, 0.2, 0.6])}
+    async def _on_the_request(self) -> None:
+        """Call as a client that knows nothing of tasks; a call that got lost is made again under another name."""
+        tool = self._random.choice(["quick", "steps", "asks", "asks", "slow", "blocking"])
+        given = self._arguments(tool)
+        while True:
+            ref = self._new_ref()
+            known = Known("", tool, ref, given | {"ref": ref})
+            try:
+                await self._answered(known)
+            except Lost:
+                await asyncio.sleep(self._random.uniform(0.05, 0.3))
+            else:
+                self._ledger.tasks.append(known)
+                return
 
-    def _asks_arguments(self) -> Params:
-        return {"together": self._random.choice([1, 1, 2]), "rounds": self._random.choice([1, 1, 2])}
+    async def _hangs_up(self) -> None:
+        ref = self._new_ref()
+        params = {"name": "endless", "arguments": {"ref": ref}}
+        await self._caller.hang_up(params, self._random.uniform(0.5, 8.0), ref=ref)
+
+    def _arguments(self, tool: str) -> Params:
+        match tool:
+            case "steps":
+                return {"count": self._random.randint(1, 4), "pause": self._random.choice([0.0, 0.2, 0.6])}
+            case "asks":
+                return {"together": self._random.choice([1, 1, 2]), "rounds": self._random.choice([1, 1, 2])}
+            case "slow":
+                return {"seconds": self._random.choice([2.0, 4.0, 6.0])}
+            case "blocking":
+                return {"count": self._random.randint(1, 5)}
+            case "fails":
+                return {"how": self._random.choice(["protocol", "told", "broken"])}
+        return {}
 
     # -- what they consist of ---------------------------------------------------------------------------------------
 
-    async def _start(self, tool: str, **arguments: Any) -> Known:
-        self._number += 1
-        ref = f"{self._name}-{self._number}"
-        arguments["ref"] = ref
-        result = await self._caller.rpc("tools/call", {"name": tool, "arguments": arguments}, ref=ref)
+    async def _start(self, tool: str, given: Params) -> Known:
+        """Make a task, half of the time with a key that makes it safe to call again."""
+        ref = self._new_ref()
+        arguments = given | {"ref": ref}
+        params: Params = {"name": tool, "arguments": arguments}
+        if self._random.random() < 0.5:
+            self._ledger.keyed.add(ref)
+            params["_meta"] = {KEY: ref}
+        result = await self._caller.rpc("tools/call", params, ref=ref)
         known = Known(result["taskId"], tool, ref, arguments)
         self._ledger.tasks.append(known)
         return known
@@ -181,17 +141,41 @@ class User:
     async def _answer(self, known: Known, open_keys: list[str]) -> None:
         """Answer one question or all; sometimes two answers to one question race each other."""
         if again := [key for key in open_keys if key in known.answers]:
-            self._ledger.findings.append(f"client: {known.task_id} still asks {again}, whose answer was acknowledged")
+            self._ledger.findings.append(f"client: {known} still asks {again}, whose answer was acknowledged")
         keys = open_keys if self._random.random() < 0.5 else open_keys[:1]
         times = 2 if self._random.random() < 0.2 else 1
-        for key in keys:
-            known.answers[key] = [f"{known.ref}/{key}/{number}" for number in range(times)]
-        await asyncio.gather(*(self._give(known, {key: known.answers[key][n] for key in keys}) for n in range(times)))
+        given = [self._responses(known, keys) for _ in range(times)]
+        await asyncio.gather(*(self._update(known, responses) for responses in given))
 
-    async def _give(self, known: Known, values: dict[str, str]) -> None:
-        responses = {key: {"action": "accept", "content": {"value": value}} for key, value in values.items()}
+    async def _update(self, known: Known, responses: Params) -> None:
         await self._caller.rpc("tasks/update", {"taskId": known.task_id, "inputResponses": responses})
 
+    async def _answered(self, known: Known) -> None:
+        """Call a tool and wait for its result, with a retry for each round of questions; a retry can be repeated."""
+        params: Params = {"name": known.tool, "arguments": known.arguments}
+        while known.end is None:
+            try:
+                result = await self._caller.once("tools/call", params, ref=known.ref, takes=(INTERNAL,))
+            except Refused as refused:
+                known.end = {"status": "failed", "error": refused.error}
+            except Lost:
+                if "requestState" not in params:
+                    raise
+                await asyncio.sleep(self._random.uniform(0.05, 0.3))
+            else:
+                if result["resultType"] == "complete":
+                    known.end = {"status": "completed", "result": result}
+                    return
+                responses = self._responses(known, list(result["inputRequests"]))
+                params |= {"requestState": result["requestState"], "inputResponses": responses}
 
-def _error(reply: Reply) -> str:
-    return f"HTTP {reply.status}, {json.dumps(reply.message.get('error'))}"
+    def _responses(self, known: Known, keys: list[str]) -> Params:
+        """A new value for each of these questions, kept with those that were sent before."""
+        values = {key: f"{known.ref}/{key}/{len(known.answers.get(key, []))}" for key in keys}
+        for key, value in values.items():
+            known.answers.setdefault(key, []).append(value)
+        return {key: {"action": "accept", "content": {"value": value}} for key, value in values.items()}
+
+    def _new_ref(self) -> str:
+        self._number += 1
+        return f"{self._name}-{self._number}"

@@ -74,8 +74,10 @@ class Injector:
         self._kinds: dict[str, Callable[[], Coroutine[None, None, None]]] = {
             "SIGKILL worker": self._kill_worker,
             "SIGKILL api": self._kill_api,
-            "SIGSTOP worker": self._stop_worker,
-            "SIGSTOP api": self._stop_api,
+            "SIGTERM worker": self._terminate_worker,
+            "SIGTERM api": self._terminate_api,
+            "SIGSTOP worker": self._pause_worker,
+            "SIGSTOP api": self._pause_api,
             "terminate backends": self._terminate_backends,
             "restart PostgreSQL": self._restart_postgres,
         }
@@ -110,16 +112,27 @@ class Injector:
     async def _kill_api(self) -> None:
         await self._kill(self._fleet.apis)
 
-    async def _stop_worker(self) -> None:
+    async def _terminate_worker(self) -> None:
+        await self._terminate(self._fleet.workers)
+
+    async def _terminate_api(self) -> None:
+        await self._terminate(self._fleet.apis)
+
+    async def _pause_worker(self) -> None:
         await self._pause(self._fleet.workers)
 
-    async def _stop_api(self) -> None:
+    async def _pause_api(self) -> None:
         await self._pause(self._fleet.apis)
 
     async def _kill(self, members: list[Member]) -> None:
         member = await self._any_running(members)
         self._note(f"SIGKILL {_kind(member)}", member.name)
         member.kill()
+
+    async def _terminate(self, members: list[Member]) -> None:
+        member = await self._any_running(members)
+        self._note(f"SIGTERM {_kind(member)}", member.name)
+        member.terminate()
 
     async def _pause(self, members: list[Member]) -> None:
         leases = self._random.uniform(*PAUSE_LEASES)

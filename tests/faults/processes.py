@@ -39,6 +39,7 @@ class Member:
         name: what the run calls it.
         downs: when it could not be reached; for an API.
         kills: each SIGKILL: pid and moment.
+        stops: each SIGTERM: pid and moment.
         pauses: each SIGSTOP: pid and window.
         exits: each process that ended.
         ready: set while the process is there and has started.
@@ -50,6 +51,7 @@ class Member:
         self.url = ""
         self.downs = [Window(time.time())]
         self.kills: list[tuple[int, float]] = []
+        self.stops: list[tuple[int, float]] = []
         self.pauses: list[tuple[int, Window]] = []
         self.exits: list[Exit] = []
         self.ready = asyncio.Event()
@@ -75,6 +77,14 @@ class Member:
             self.kills.append((self._process.pid, time.time()))
             with suppress(ProcessLookupError):
                 self._process.kill()
+
+    def terminate(self) -> None:
+        """SIGTERM the process, as a deploy does."""
+        if self._process is not None and self._process.returncode is None:
+            self._goes_down()
+            self.stops.append((self._process.pid, time.time()))
+            with suppress(ProcessLookupError):
+                self._process.terminate()
 
     async def pause(self, seconds: float) -> None:
         """SIGSTOP the process for so long."""
@@ -103,7 +113,7 @@ class Member:
             watching = asyncio.create_task(self._watch(log))
             code = await process.wait()
             watching.cancel()
-            asked = self._leaving.is_set() or any(pid == process.pid for pid, _ in self.kills)
+            asked = self._leaving.is_set() or process.pid in {pid for pid, _ in (*self.kills, *self.stops)}
             self.exits.append(Exit(process.pid, time.time(), code, asked, self.ready.is_set()))
             self._goes_down()
             if not asked:

@@ -21,7 +21,8 @@ import asyncpg
 from app.embedded_pg import first_reachable
 from tests.faults import attempts
 from tests.faults.audit import audit
-from tests.faults.clients import Caller, User
+from tests.faults.caller import Caller
+from tests.faults.clients import User
 from tests.faults.evidence import Evidence, collect, read_log
 from tests.faults.injector import Injector
 from tests.faults.ledger import Ledger
@@ -34,7 +35,8 @@ START_SECONDS = 60.0
 GRACE_SECONDS = 2.0
 STOP_SECONDS = 20.0
 UNACKNOWLEDGED = """
-SELECT count(*) FROM perdure.tasks WHERE status = 'working' AND tool <> 'endless'"""
+SELECT count(*) FROM perdure.tasks
+WHERE status = 'working' AND (tool <> 'endless' OR cancel_requested_at IS NOT NULL)"""
 
 
 @dataclass(frozen=True)
