@@ -14,7 +14,7 @@ from app.wire.revisions import LEGACY, Revision, code, error_status, http_status
 
 log = structlog.get_logger(__name__)
 
-_PASSING = dict.fromkeys((ErrorKind.LIMIT, ErrorKind.UNAVAILABLE), {"Retry-After": "1"})
+_PASSING = {kind: {"Retry-After": "1"} for kind in (ErrorKind.LIMIT, ErrorKind.UNAVAILABLE)}
 """What goes with refusals that will pass: when to try again, in seconds."""
 
 

@@ -8,6 +8,7 @@ handler, and what it awaits, and nothing more is sent.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,10 +21,7 @@ KEEPALIVE_SECONDS = 5.0
 """Silence after which a stream says that it lives: hosts in wide use give up after 60 s without a byte."""
 
 WRITE_SECONDS = 30.0
-"""How long a client may take none of what is sent to it."""
-
-SLOWEST_READER = 16 * 1024
-"""Bytes a second that a client must take of a large reply."""
+"""How long a client may take nothing of what is sent to it; at twice this its connection has been closed."""
 
 _HEADERS = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _KEEPALIVE = b": keep-alive\n\n"
@@ -35,7 +33,7 @@ class Exchange:
     Args:
         accept: the forms that the client takes.
         keepalive_seconds: silence after which a stream carries a comment; the first one opens it.
-        write_seconds: how long a client may take nothing before its connection is closed.
+        write_seconds: how long a client may take nothing.
     """
 
     def __init__(
@@ -78,7 +76,7 @@ class Exchange:
     async def end(self, response: web.Response) -> web.StreamResponse:
         """Send the response, as the last event if there is a stream, and say what was sent."""
         body = response.body if isinstance(response.body, bytes) else b""
-        async with self._writing, self._patience(len(body)):
+        async with self._writing, self._written():
             if self._stream is not None or (response.status == 200 and not self._accept.json):
                 stream = await self._open()
                 await stream.write(_event(body))
@@ -98,7 +96,7 @@ class Exchange:
         async with self._writing:
             if not self._streaming:
                 return
-            async with self._patience(len(event)):
+            async with self._written():
                 stream = await self._open()
                 await stream.write(event)
             self._written_at = asyncio.get_running_loop().time()
@@ -110,17 +108,32 @@ class Exchange:
         return self._stream
 
     @asynccontextmanager
-    async def _patience(self, size: int) -> AsyncIterator[None]:
-        """Give up on a client that takes nothing, or is gone; each event is handed over at once, so none is torn."""
+    async def _written(self) -> AsyncIterator[None]:
+        """Write in here: a client that is gone is no error, and one that takes nothing for too long is made to go.
+
+        What is written is handed over at once, so that a caller who is cancelled meanwhile tears no event.
+        """
+        self._look_again(sys.maxsize)
         try:
-            async with asyncio.timeout(self._write_seconds + size / SLOWEST_READER):
-                yield
+            yield
         except ConnectionError:
             self._streaming = False
-        except TimeoutError:
-            self._streaming = False
-            if self._request.transport is not None:
-                self._request.transport.abort()
+        finally:
+            self._watch.cancel()
+
+    def _look_again(self, unsent: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._watch = loop.call_later(self._write_seconds, self._look, unsent)
+
+    def _look(self, before: int) -> None:
+        """Close the connection of a client that takes nothing; that ends the write, and cancels the handler."""
+        transport = self._request.transport
+        if transport is None:
+            return
+        if (unsent := transport.get_write_buffer_size()) < before:
+            self._look_again(unsent)
+        else:
+            transport.abort()
 
 
 def _event(message: bytes) -> bytes:

@@ -12,7 +12,7 @@ import asyncpg
 
 from app.domain.task import Claim, Idempotency, Json, NewTask, Question, Reply, Task, TaskState
 from app.errors import KeyConflict, StaleAttempt, StoreUnavailable
-from app.storage import fleet, rows
+from app.storage import callers, fleet, rows
 from app.storage import statements as sql
 from app.storage.database import Database
 from app.storage.rows import CatalogueRow, Holding
@@ -95,11 +95,11 @@ class Store:
     async def _keyed(self, new: NewTask, idempotency: Idempotency) -> Task | None:
         """The task that the key stands for; None if it is free."""
         key = new.owner, new.tool, idempotency.key_hash
-        found = await self._db.fetchrow(sql.KEYED, *key)
+        found = await self._db.fetchrow(callers.KEYED, *key)
         if found is None:
             return None
         if found["expired"]:
-            await self._db.fetch(sql.FREE_KEY, *key, found["task_id"])
+            await self._db.fetch(callers.FREE_KEY, *key, found["task_id"])
             return None
         if found["fingerprint"] != idempotency.fingerprint:
             raise KeyConflict("The idempotency key was used for another request. Give each request its own.")
@@ -138,7 +138,7 @@ class Store:
 
     async def count_live(self, owner: str, limit: int) -> int:
         """How many live tasks an owner has, counted no further than the limit."""
-        row = await self._db.fetchrow(sql.LIVE, owner, limit)
+        row = await self._db.fetchrow(callers.LIVE, owner, limit)
         return 0 if row is None else int(row["live"])
 
     async def get(self, owner: str, task_id: UUID) -> TaskState | None:

@@ -34,6 +34,7 @@ class Tool(Generic[P, R]):
         where: file and line of the function, for errors that its author reads.
         is_async: whether the function is awaited; otherwise it runs in a thread.
         local_names: what annotations can name beside the module's globals.
+        input_schema: the one that the author has written; None for what the parameters make.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Tool(Generic[P, R]):
     where: str
     is_async: bool
     local_names: Mapping[str, Any] | None = field(default=None, repr=False)
+    input_schema: dict[str, Any] | None = field(default=None, repr=False)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself."""
@@ -80,7 +82,7 @@ class Tool(Generic[P, R]):
     @cached_property
     def _inputs(self) -> Inputs:
         try:
-            return Inputs(self.fn, self.local_names)
+            return Inputs(self.fn, self.local_names, self.input_schema)
         except (Unresolved, ValueError) as error:
             raise self.refused(error) from error
 
@@ -100,6 +102,7 @@ def tool(
     name: str | None = None,
     title: str | None = None,
     description: str | None = None,
+    input_schema: dict[str, Any] | None = None,
     task: TaskMode = "auto",
     starts: Starts = "task",
     inline_budget: Duration | None = None,
@@ -118,6 +121,7 @@ def tool(
     name: str | None = None,
     title: str | None = None,
     description: str | None = None,
+    input_schema: dict[str, Any] | None = None,
     task: TaskMode = "auto",
     starts: Starts = "task",
     inline_budget: Duration | None = None,
@@ -135,6 +139,7 @@ def tool(
         name: what clients call it; the function's name by default.
         title: a name for people.
         description: what it does; the first paragraph of the docstring by default.
+        input_schema: what clients are shown, and arguments are held to, in place of what the parameters make.
         task: who gets a task: nobody ("never"), callers that can use one ("auto"), or only such callers ("required").
         starts: how a call begins: as a "task", or on the "request", where the tool can ask first, until it calls
             `ctx.detach()`.
@@ -176,6 +181,7 @@ def tool(
                 where,
                 is_async(fn),
                 local_names,
+                input_schema,
             )
         except ValueError as error:
             raise _refused(called, where, error) from error

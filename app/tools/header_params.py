@@ -118,7 +118,7 @@ def _read(path: _Path, schema: dict[str, Any]) -> HeaderParam:
 def _chain(path: _Path) -> tuple[str, ...] | None:
     """The names of properties that lead to a schema; None where anything else leads to it."""
     keywords, names = path[::2], path[1::2]
-    only_properties = len(keywords) == len(names) > 0 and set(keywords) == {"properties"}
+    only_properties = len(keywords) == len(names) and set(keywords) == {"properties"}
     return tuple(map(str, names)) if only_properties else None
 
 

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -85,15 +86,36 @@ class Client:
         Args:
             unread: the server turns it away before it reads the body, and so without the request's id.
         """
-        sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **(headers or {})}
-        async with self.session.post(self.url, data=io.BytesIO(body), headers=sent) as response:
-            received = await response.read()
+        async with self.sending(body, headers) as response:
+            return await self.receive(response, b"" if unread else body, headers)
+
+    def sending(
+        self, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Send bytes, for a test that looks at a stream while it is open."""
+        return self.session.post(self.url, data=io.BytesIO(body), headers=_usual(headers))
+
+    async def receive(
+        self,
+        response: aiohttp.ClientResponse,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        received: bytes = b"",
+    ) -> Reply:
+        """Read to the end what comes back, and check it.
+
+        Args:
+            body: what was sent, with its headers.
+            received: what has been read of the stream before.
+        """
+        received += await response.read()
         if _is_stream(response.headers):
             assert response.status == 200
-            streamed = check_stream(body, received, sent)
+            streamed = check_stream(body, received, _usual(headers))
         else:
             assert not received or response.content_type == "application/json"
-            streamed = Streamed(check_reply(b"" if unread else body, response.status, received, sent), [], 0)
+            streamed = Streamed(check_reply(body, response.status, received, _usual(headers)), [], 0)
         return Reply(
             response.status, response.headers, received, streamed.message, streamed.notifications, streamed.keepalives
         )
@@ -131,6 +153,10 @@ class Client:
         if isinstance(name, str):
             headers["Mcp-Name"] = _encoded(name)
         return headers
+
+
+def _usual(headers: Mapping[str, str] | None) -> dict[str, str]:
+    return {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **(headers or {})}
 
 
 def _is_stream(headers: Mapping[str, str]) -> bool:
