@@ -56,6 +56,7 @@ def test_only_attempts_finish_fail_or_ask() -> None:
         "ask",
         "finish",
         "fail",
+        "retry",
         "release",
     }
 
@@ -190,6 +191,7 @@ VERBS: dict[str, Verb] = {
     "answer": lambda scene, task: scene.store.answer(OWNER, task.task_id, {"colour": response()}),
     "finish": attempt(lambda store, claim: store.finish(claim, RESULT)),
     "fail": attempt(lambda store, claim: store.fail(claim, ERROR, "It broke", internal="why")),
+    "retry": attempt(lambda store, claim: store.retry(claim, 60_000, "Again later", "why")),
     "release": attempt(lambda store, claim: store.release(claim.worker_id, attempt_of(claim))),
     "cancel": lambda scene, task: scene.store.cancel(OWNER, task.task_id),
     "detach": lambda scene, task: scene.store.detach_for(OWNER, task.task_id),
