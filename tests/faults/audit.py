@@ -247,7 +247,7 @@ def _keys(known: Known, turn: int | None = None) -> list[str]:
 
 
 def _needs_a_client(row: asyncpg.Record) -> bool:
-    return row["tool"] == "endless" or row["status"] == "input_required"
+    return bool(row["tool"] == "endless" or row["status"] == "input_required")
 
 
 def _same_end(seen: dict[str, Any], row: asyncpg.Record) -> bool:
