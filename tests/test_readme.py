@@ -103,6 +103,17 @@ def test_the_session_with_curl_ends_with_a_receipt(tmp_path: Path, db_url: str) 
     assert "receipt for book" in ended
 
 
+def test_every_kind_of_client_in_the_table_has_a_test() -> None:
+    table = README.read_text().split("<!-- clients -->\n")[1].split("<!-- end of clients -->")[0]
+    rows = table.splitlines()[2:]
+    assert len(rows) > 10
+    for row in rows:
+        shown = re.findall(r"\[`(test_\w+)`\]\((tests/[\w/]+\.py)\)", row)
+        assert shown, row
+        for name, file in shown:
+            assert re.search(rf"^(async )?def {name}\(", (README.parent / file).read_text(), re.MULTILINE), (name, file)
+
+
 if __name__ == "__main__":
     start, end = "<!-- settings -->\n", "\n<!-- end of settings -->"
     before, rest = README.read_text().split(start)
