@@ -1,6 +1,6 @@
 """Where everything is wired: what a process is made of, and in which order it starts and stops.
 
-    serve    schema check, database, notifier ──────────── API ── until a signal ── API ends its requests ── database
+    serve    schema check, database, notifier, listener ── API ── until a signal ── API ends its requests ── database
     worker   schema check, database, notifier, listener ── runner ── until a signal ── runner drains ── database
     dev      PostgreSQL, migration, then both; the API answers until the runner has drained
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -27,8 +28,12 @@ from app.errors import DeclarationError, SettingsError
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
 from app.http.server import PATH, Server
+from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
+from app.methods.inline import Inline
+from app.methods.limits import Limits
 from app.methods.local import LocalTools
+from app.methods.request_state import RequestStates
 from app.methods.tasks import Tasks
 from app.methods.tools import Tools
 from app.settings import Settings
@@ -37,6 +42,7 @@ from app.storage.database import Database
 from app.storage.listener import Listener
 from app.storage.notifier import Notifier
 from app.storage.store import Store
+from app.storage.watches import Watches
 from app.tools.catalogue import Catalogue
 from app.tools.registry import Registry
 from app.worker.runner import Runner
@@ -82,11 +88,18 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
     """
     with Signals() as signals:
         registry, url = load_tools(settings, modules), settings.require_database_url()
+        keys = settings.request_state_keys()
+        if not keys:
+            raise SettingsError(
+                "PERDURE_REQUEST_STATE_KEY is not set: it takes a secret of at least 32 characters, the same for every "
+                "API process. `openssl rand -hex 32` makes one"
+            )
         await migrate.require_head(url)
         stopped = asyncio.Event()
         async with (
             _storage(settings, url, "perdure serve") as process,
-            _api(settings, process.store, registry) as address,
+            _listener(settings, url) as listener,
+            _api(settings, process.store, registry, listener, keys) as address,
         ):
             signals.on_stop(stopped.set)
             log.info("serving", url=address)
@@ -130,10 +143,11 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
         registry = load_tools(settings, modules)
         with _postgres(settings) as (url, data_dir):
             await migrate.upgrade(url)
+            keys = settings.request_state_keys() or [secrets.token_bytes(32)]
             async with (
                 _storage(settings, url, "perdure dev") as process,
                 _listener(settings, url) as listener,
-                _api(settings, process.store, registry) as address,
+                _api(settings, process.store, registry, listener, keys) as address,
             ):
                 runner = _runner(settings, process, registry, listener)
                 signals.on_stop(runner.stop)
@@ -221,10 +235,17 @@ async def _listener(settings: Settings, url: str) -> AsyncIterator[Listener | No
 
 
 @asynccontextmanager
-async def _api(settings: Settings, store: Store, registry: Registry) -> AsyncIterator[str]:
+async def _api(
+    settings: Settings, store: Store, registry: Registry, listener: Listener | None, keys: Sequence[bytes]
+) -> AsyncIterator[str]:
     """Serve requests; gives the endpoint's URL."""
+    watches = Watches(listener, poll_seconds=settings.poll_seconds)
+    if settings.companion_tools:
+        registry = Registry([*registry, *companion_tools(store, watches)])
     catalogue, local = Catalogue(store, registry), LocalTools()
-    methods = Methods(Tools(store, catalogue, local), Tasks(store))
+    inline = Inline(store, watches, RequestStates(keys), companions=settings.companion_tools)
+    limits = Limits(store, live_tasks=settings.max_live_tasks, inline_calls=settings.max_inline_calls)
+    methods = Methods(Tools(store, catalogue, local, inline, limits), Tasks(store))
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     server = Server(
         Endpoint(methods, lenient_task_names=settings.lenient_task_names),

@@ -12,6 +12,7 @@
     ├── UnusableResult           what a tool returned cannot be stored or does not fit its schema
     ├── EmbeddedPostgresError    (app.embedded_pg) the PostgreSQL of our own cannot be started or stopped
     ├── StaleAttempt             the task is no longer this attempt's to write
+    ├── KeyConflict              an idempotency key stands for another request
     └── StoreUnavailable         the database could not be reached in time
 
 A message says what is wrong and what to do next. It never holds SQL, a path, an argument or a token.
@@ -71,6 +72,7 @@ class ErrorKind(Enum):
     INVALID_PARAMS = "invalid_params"
     INTERNAL = "internal"
     UNAVAILABLE = "unavailable"
+    LIMIT = "limit"
     HEADER_MISMATCH = "header_mismatch"
     MISSING_CAPABILITY = "missing_capability"
     UNSUPPORTED_VERSION = "unsupported_version"
@@ -106,6 +108,10 @@ class UnusableResult(PerdureError):
 
 class StaleAttempt(PerdureError):
     """The task has moved on without this attempt: nothing was written, and nothing more may be."""
+
+
+class KeyConflict(PerdureError):
+    """An idempotency key was used before for a request with another body."""
 
 
 class StoreUnavailable(PerdureError):

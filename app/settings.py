@@ -17,6 +17,7 @@ from app.domain.duration import parse_duration
 from app.errors import SettingsError
 
 PREFIX = "PERDURE_"
+KEY_CHARACTERS = 32
 Duration = Annotated[int, BeforeValidator(parse_duration)]
 """Written as `90s` or `24h`, held in milliseconds."""
 
@@ -70,6 +71,25 @@ class Settings(BaseSettings):
     lenient_task_names: bool = Field(
         default=True,
         description="Whether requests of tasks/* may come without the header Mcp-Name, as a client in wide use does.",
+    )
+    request_state_key: Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=(),
+        description="A secret of at least 32 characters, the same for every API process: it authenticates what clients "
+        "carry from a question on the request to their retry. To replace it, write the new one, a comma and the old "
+        "one, until no such question is open any more. `perdure serve` needs it; `perdure dev` makes its own.",
+    )
+    companion_tools: bool = Field(
+        default=False,
+        description="Whether to offer the tools task_result, task_answer and task_cancel, through which clients that "
+        "know nothing of tasks reach a task whose call took too long to be waited for.",
+    )
+    max_live_tasks: int = Field(
+        default=100_000, ge=1, description="The most tasks that have not ended which one principal may have."
+    )
+    max_inline_calls: int = Field(
+        default=1_000,
+        ge=1,
+        description="The most calls of one principal that an API process answers on their requests at once.",
     )
     max_body_bytes: int = Field(
         default=4_194_304, ge=1024, le=268_435_456, description="The largest request body that is read, in bytes."
@@ -126,6 +146,13 @@ class Settings(BaseSettings):
             raise ValueError("it is not the URL of a PostgreSQL database")
         return SecretStr(text)
 
+    @field_validator("request_state_key")
+    @classmethod
+    def _is_long(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        if any(len(key.get_secret_value()) < KEY_CHARACTERS for key in keys):
+            raise ValueError(f"it has fewer than {KEY_CHARACTERS} characters")
+        return keys
+
     @classmethod
     def read(cls, **given: Any) -> Self:
         """Read the environment. What is given by name goes before it, unless it is None.
@@ -148,6 +175,10 @@ class Settings(BaseSettings):
         if self.database_url is None:
             raise SettingsError("DATABASE_URL is not set: it takes postgresql://user:password@host:5432/name")
         return self.database_url.get_secret_value()
+
+    def request_state_keys(self) -> list[bytes]:
+        """The keys for requestState, the one that seals first; none where it is not set."""
+        return [key.get_secret_value().encode() for key in self.request_state_key]
 
 
 def variable(name: str) -> str:

@@ -25,12 +25,11 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.task import Claim, Json, NewTask, Question, Status, Task, TaskState, new_task_id
+from app.domain.task import Claim, Json, NewTask, Question, Reply, Status, Task, TaskState, new_task_id
 from app.embedded_pg import throwaway_postgres
 from app.errors import PerdureError, StaleAttempt, UsageError
 from app.methods.answers import check_answer
-from app.storage import migrate
-from app.storage import statements as sql
+from app.storage import fleet, migrate
 from app.storage.database import Database
 from app.storage.store import Store
 from app.tools.context import Accepted, Declined, Dismissed
@@ -38,11 +37,17 @@ from app.tools.registry import Registry, Tool
 from app.tools.transactions import Transactions
 from app.version import __version__
 from app.wire.envelope import dumps
+from app.wire.revisions import TASKS_EXTENSION
 from app.worker.attempt import Attempt
 
 Answer = Accepted[Any] | Declined | Dismissed | BaseModel | dict[str, Any]
 Script = Answer | Callable[[dict[str, Any]], Answer]
-EVERYTHING: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+EVERYTHING: dict[str, Any] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {},
+    "roots": {},
+    "extensions": {TASKS_EXTENSION: {}},
+}
 UNWIND_SECONDS = 5.0
 LEASE_MS = 86_400_000  # nothing beats here: a worker lives until its attempt ends
 
@@ -73,6 +78,8 @@ class Run:
         steps: the names of the steps that were recorded, in order.
         attempts: how often the handler was started.
         losses: how often its worker was lost.
+        detached: whether the caller has the handle of the task in the end: because it got it at once, or because of
+            `ctx.detach()`.
     """
 
     status: Status
@@ -82,6 +89,7 @@ class Run:
     steps: list[str]
     attempts: int
     losses: int
+    detached: bool
 
     @property
     def text(self) -> str:
@@ -123,7 +131,8 @@ class Harness:
             crash_after: names of steps; right after each is recorded for the first time, the worker dies. More
                 deaths than the tool's `losses` fail its task.
             owner: who calls, as `ctx.owner` shows it.
-            capabilities: what the client declares; by default all that can be asked.
+            capabilities: what the client declares; by default tasks and all that can be asked. Without tasks, or by a
+                tool with `starts="request"`, it is answered on its request, where nothing else is asked.
 
         Raises:
             UnansweredError: a question has no answer here.
@@ -173,6 +182,7 @@ async def harness(database_url: str | None = None) -> AsyncIterator[Harness]:
 
 def _new_task(tool: Tool, arguments: dict[str, Any], owner: str, capabilities: dict[str, Any]) -> NewTask:
     task_id = new_task_id()
+    begins_as_task = tool.options.starts == "task" and TASKS_EXTENSION in capabilities.get("extensions", ())
     return NewTask(
         task_id=task_id,
         owner=owner,
@@ -180,6 +190,7 @@ def _new_task(tool: Tool, arguments: dict[str, Any], owner: str, capabilities: d
         params=dumps({"name": tool.name, "arguments": to_jsonable_python(arguments)}),
         capabilities=dumps(capabilities),
         policy=tool.options.to_policy(),
+        reply=Reply.TASK if begins_as_task else Reply.REQUEST,
     )
 
 
@@ -213,12 +224,14 @@ class _Life:
     async def _work(self) -> None:
         """Be a worker for one attempt. If it dies, others find its row gone, and rescue what it ran."""
         worker_id, queue = uuid4(), [self.task.tool]
-        await self.database.fetch(sql.REGISTER, worker_id, "app.testing", os.getpid(), __version__, queue, 1, LEASE_MS)
+        await self.database.fetch(
+            fleet.REGISTER, worker_id, "app.testing", os.getpid(), __version__, queue, 1, LEASE_MS
+        )
         try:
             for claim in await self.store.claim(worker_id, queue, 1):
                 await self._attempt(claim)
         finally:
-            await self.database.fetch(sql.LEAVE, worker_id)
+            await self.database.fetch(fleet.LEAVE, worker_id)
             await self.store.rescue()
             self.crash.now.clear()
 
@@ -246,6 +259,7 @@ class _Life:
             steps=row["steps"],
             attempts=state.task.epoch,
             losses=row["losses"],
+            detached=state.task.reply is Reply.TASK,
         )
 
 

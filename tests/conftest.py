@@ -46,6 +46,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="a folder of the protocol's official JSON Schemas, to hold every reply to them too; write it with a =",
     )
+    parser.addoption(
+        "--conformance",
+        choices=("required", "optional"),
+        default="required" if os.environ.get("CI") == "true" else "optional",
+        help="whether the tests of the official conformance suite fail without npm, or are left out "
+        "(default: required where $CI is true, else optional)",
+    )
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -113,10 +120,24 @@ def db_url(pg_server: Server, admin: psycopg.Connection, worker_template: NoopEx
         yield pg_server.url(name)
 
 
+@pytest.fixture(scope="session")
+def shared_db_url(pg_server: Server, admin: psycopg.Connection, worker_template: NoopExecutor) -> Iterator[str]:
+    """As `db_url`, but one database for all the tests of a process, for a service that they share."""
+    with _database(admin, f"{worker_template.dbname}_shared", worker_template.template_dbname) as name:
+        yield pg_server.url(name)
+
+
 @pytest.fixture
 def empty_url(pg_server: Server, admin: psycopg.Connection, worker_template: NoopExecutor) -> Iterator[str]:
     """The URL of a database without any table, in the form that DATABASE_URL has."""
     with _database(admin, f"{worker_template.dbname}_empty", "template0") as name:
+        yield pg_server.url(name)
+
+
+@pytest.fixture(scope="module")
+def module_db_url(pg_server: Server, admin: psycopg.Connection, worker_template: NoopExecutor) -> Iterator[str]:
+    """The URL of a migrated database that the tests of a module share, for one service that serves them all."""
+    with _database(admin, f"{worker_template.dbname}_module", worker_template.template_dbname) as name:
         yield pg_server.url(name)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from app.settings import Settings, variable
+from app.testing import harness
+from app.tools.registry import Registry
 from tests.support.command import perdure
 
 README = Path(__file__).parents[1] / "README.md"
@@ -60,6 +62,17 @@ def test_the_first_tool_and_its_test_work(tmp_path: Path, db_url: str) -> None:
     found = os.environ | {"PYTHONPATH": str(README.parent)}
     done = subprocess.run(command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+async def test_the_tool_that_asks_before_it_is_a_task_works(
+    tmp_path: Path, db_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "archive.py").write_text(block("tool: archive.py"))
+    [archive] = Registry.load([str(tmp_path / "archive.py")])
+    async with harness(db_url) as perdure:
+        run = await perdure.run(archive, answers={"target": {"folder": "old"}}, files=["a", "b"])
+    assert (run.text, run.detached) == ("2 files are in old", True)
 
 
 @pytest.mark.timeout(180)

@@ -260,3 +260,39 @@ async def test_a_tool_without_a_task_is_refused(db_url: str) -> None:
     async with harness(db_url) as perdure:
         with pytest.raises(UsageError, match="call the function itself"):
             await perdure.run(at_once)
+
+
+@tool(starts="request")
+async def reserve(ctx: ToolContext) -> str:
+    """Ask first, then become a task."""
+    answer = await ctx.elicit("sure", "Reserve it?", Sure)
+    if isinstance(answer, Accepted):
+        await ctx.detach()
+    await ctx.progress(1, 2)
+    return "reserved" if isinstance(answer, Accepted) else "not reserved"
+
+
+@pytest.mark.parametrize(
+    ("answer", "capabilities", "said", "detached"),
+    [
+        (Sure(yes=True), None, "reserved", True),
+        (Declined(), None, "not reserved", False),
+        (Sure(yes=True), {"elicitation": {}}, "reserved", False),
+    ],
+)
+async def test_a_tool_that_starts_on_the_request_detaches_where_its_client_can_use_a_task(
+    db_url: str, answer: Any, capabilities: dict[str, Any] | None, said: str, detached: bool
+) -> None:
+    async with harness(db_url) as perdure:
+        run = await perdure.run(reserve, answers={"sure": answer}, capabilities=capabilities)
+    assert (run.text, run.questions, run.attempts, run.detached) == (said, ["sure"], 2, detached)
+
+
+async def test_a_client_that_is_answered_on_its_request_is_asked_only_what_it_declared(db_url: str) -> None:
+    async with harness(db_url) as perdure:
+        run = await perdure.run(order, answers={"sure": {"yes": True}}, capabilities={"sampling": {}}, item="book")
+        assert (run.status, run.questions) == (Status.FAILED, [])
+        asked = await perdure.run(order, answers={"sure": {"yes": True}}, item="book")
+    assert run.error is not None
+    assert run.error["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}}}
+    assert (asked.questions, asked.detached) == (["sure"], True)

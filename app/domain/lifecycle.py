@@ -44,6 +44,8 @@ TRANSITIONS: dict[str, Transition] = {
     "fail": _may((WORKING, FAILED), fenced=True),
     "release": _may((WORKING, WORKING), (WORKING, CANCELLED), fenced=True),
     "cancel": _may((WORKING, WORKING), (WORKING, CANCELLED), (INPUT_REQUIRED, CANCELLED)),
+    # Fenced where the attempt detaches; the API may too, for a caller that it tells how to come back.
+    "detach": _may((WORKING, WORKING), (INPUT_REQUIRED, INPUT_REQUIRED)),
     "rescue": _may((WORKING, WORKING), (WORKING, FAILED), (WORKING, CANCELLED)),
     "expire": _may((WORKING, FAILED), (INPUT_REQUIRED, FAILED), (INPUT_REQUIRED, CANCELLED)),
 }

@@ -13,6 +13,9 @@ from uuid import UUID
 Json = NewType("Json", str)
 """JSON text that is stored and sent as it is, never parsed on the way."""
 
+REQUEST_STATE_MS = 3_600_000
+"""How long a question that is asked on the request waits for the retry, and so how long its requestState is good."""
+
 
 class Status(StrEnum):
     """The five states of a task (Tasks, "Task Status")."""
@@ -46,7 +49,7 @@ class Policy:
     Attributes:
         priority: 0 goes first, 3 last.
         retention_ms: how long an ended task can still be read.
-        answer_within_ms: how long a question may wait before the task fails.
+        answer_within_ms: how long a question may wait before the task fails; on a request at most `REQUEST_STATE_MS`.
         losses: how many workers a task may lose before it fails.
         timeout_ms: how long one attempt may run; None for as long as it takes.
         ttl_ms: lifetime from creation, also of a live task; None for no limit.
@@ -63,6 +66,19 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class Idempotency:
+    """What makes a call that is repeated the same call.
+
+    Attributes:
+        key_hash: SHA-256 of the key that the caller gave; it counts for one owner and one tool.
+        fingerprint: SHA-256 of what is asked for: under the same key it may be nothing else.
+    """
+
+    key_hash: bytes
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class NewTask:
     """A task that is about to be created from a request.
 
@@ -72,6 +88,7 @@ class NewTask:
         capabilities: the client's capabilities as JSON text.
         revision: the protocol revision that the request declared; None for an undeclared one.
         trace_context: W3C trace context of the request as JSON text; None for none.
+        idempotency: under which the task is created once; None for a call that is never the same as another.
     """
 
     task_id: UUID
@@ -84,13 +101,17 @@ class NewTask:
     reply: Reply = Reply.TASK
     revision: str | None = None
     trace_context: Json | None = None
+    idempotency: Idempotency | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """The row of a task, as it stood after the statement that returned it.
 
-    `expired` is decided by the database's clock; after it the task is only waiting to be purged.
+    Attributes:
+        expired: decided by the database's clock; after it the task is only waiting to be purged.
+        progress: how much the latest attempt says is done, in the tool's unit; None where it has not said.
+        progress_total: how much there is to do, where that is known.
     """
 
     task_id: UUID
@@ -107,6 +128,8 @@ class Task:
     updated_at: datetime
     cancel_requested: bool
     expired: bool
+    progress: float | None
+    progress_total: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""POST /mcp: one message in, one response out (core, "Sending Messages")."""
+"""POST /mcp: one message in, one reply out (core, "Sending Messages")."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import asyncio
 from aiohttp import web
 
 from app.errors import ErrorKind, Refusal
+from app.http.accept import JSON, SSE, Accept, read_accept
 from app.http.auth import owner_of
 from app.http.replies import Rejected, accepted, failure, success
+from app.http.stopping import OpenRequests
+from app.http.streams import KEEPALIVE_SECONDS, WRITE_SECONDS, Exchange
 from app.methods.call import Call
 from app.methods.dispatch import Methods
 from app.wire.envelope import Message, printable, read_message
@@ -18,6 +21,10 @@ METHOD = web.RequestKey("method", str)
 """What a request is, for its log line."""
 
 
+STREAMED = frozenset({"tools/call"})
+"""The methods that can take long, and so may be answered with a stream."""
+
+
 class Endpoint:
     """Answers every request to the one path of the protocol.
 
@@ -25,29 +32,58 @@ class Endpoint:
         methods: what is served.
         lenient_task_names: accept `tasks/*` without the header `Mcp-Name`, which a client in wide use never sends.
         body_seconds: how long a client may take to send a body.
+        keepalive_seconds: silence after which a reply that is waited for becomes a stream, and says that it lives.
+        write_seconds: how long a client may take nothing of a reply.
     """
 
-    def __init__(self, methods: Methods, *, lenient_task_names: bool = True, body_seconds: float = 60.0) -> None:
+    def __init__(
+        self,
+        methods: Methods,
+        *,
+        lenient_task_names: bool = True,
+        body_seconds: float = 60.0,
+        keepalive_seconds: float = KEEPALIVE_SECONDS,
+        write_seconds: float = WRITE_SECONDS,
+    ) -> None:
         self._methods = methods
         self._lenient_task_names = lenient_task_names
         self._body_seconds = body_seconds
+        self._keepalive_seconds, self._write_seconds = keepalive_seconds, write_seconds
+        self._open = OpenRequests()
 
-    async def handle(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request; whatever goes wrong, the answer is an HTTP response with a JSON-RPC error."""
+        accept = read_accept(request.headers.getall("Accept", ()))
+        exchange = Exchange(
+            request, accept, keepalive_seconds=self._keepalive_seconds, write_seconds=self._write_seconds
+        )
+        return await exchange.end(await self._response(request, accept, exchange))
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Let the requests that are being answered end, and end those that take longer than this."""
+        await self._open.end(grace_seconds)
+
+    async def _response(self, request: web.Request, accept: Accept, exchange: Exchange) -> web.Response:
         message = None
         try:
-            owner = owner_of(request)
-            message = read_message(await _body(request, self._body_seconds))
-            request[METHOD] = printable(message.method, 64)
-            return await self._answer(message, request, owner)
+            async with self._open.until_stopped():
+                owner = owner_of(request)
+                _check_head(request, accept)
+                message = read_message(await _body(request, self._body_seconds))
+                request[METHOD] = printable(message.method, 64)
+                return await self._answer(message, request, owner, exchange)
         except Exception as error:  # noqa: BLE001  # failure() logs what it does not expect
             return failure(error, message, request.headers)
 
-    async def _answer(self, message: Message, request: web.Request, owner: str) -> web.Response:
+    async def _answer(self, message: Message, request: web.Request, owner: str, exchange: Exchange) -> web.Response:
+        context = read_context(message, request.headers, lenient_task_names=self._lenient_task_names)
         if message.id is None:
             return self._notified(message)
-        context = read_context(message, request.headers, lenient_task_names=self._lenient_task_names)
-        return success(message.id, await self._methods.answer(Call(message, context, owner)))
+        call = Call(message, context, owner, exchange.notify)
+        if message.method not in STREAMED:
+            return success(message.id, await self._methods.answer(call))
+        async with exchange.streaming():
+            return success(message.id, await self._methods.answer(call))
 
     def _notified(self, message: Message) -> web.Response:
         """Nothing that a client notifies us of has an effect; but a request must not be taken for a notification."""
@@ -57,7 +93,6 @@ class Endpoint:
 
 
 async def _body(request: web.Request, seconds: float) -> bytes:
-    _check_head(request)
     try:
         async with asyncio.timeout(seconds):
             return await request.read()
@@ -69,14 +104,18 @@ async def _body(request: web.Request, seconds: float) -> bytes:
         raise Refusal(ErrorKind.PARSE, "Parse error: the body cannot be decoded as its headers say") from None
 
 
-def _check_head(request: web.Request) -> None:
+def _check_head(request: web.Request, accept: Accept) -> None:
     """Refuse what no body could make right."""
     if request.method != "POST":
         raise Rejected(405, "Method not allowed: send messages with POST", {"Allow": "POST"})
     if request.content_type != "application/json":
         raise Rejected(415, "Unsupported media type: the Content-Type must be application/json")
+    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
+        raise Rejected(415, "Unsupported media type: JSON is sent in UTF-8")
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise Rejected(415, "Unsupported media type: send messages without a Content-Encoding")
+    if not (accept.json or accept.sse):
+        raise Rejected(406, f"Not acceptable: the Accept header must take {JSON} or {SSE}")
     if (request.content_length or 0) > request.client_max_size:
         raise _too_large(request)
 

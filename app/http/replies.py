@@ -8,11 +8,14 @@ import structlog
 from aiohttp import web
 
 from app.domain.task import Json
-from app.errors import ErrorKind, ProtocolError, Refusal, StoreUnavailable
+from app.errors import ErrorKind, KeyConflict, ProtocolError, Refusal, StoreUnavailable
 from app.wire.envelope import Message, RequestId, Unreadable, error_body, result_body
-from app.wire.revisions import code, http_status, revision_of
+from app.wire.revisions import LEGACY, Revision, code, error_status, http_status, revision_of
 
 log = structlog.get_logger(__name__)
+
+_PASSING = {kind: {"Retry-After": "1"} for kind in (ErrorKind.LIMIT, ErrorKind.UNAVAILABLE)}
+"""What goes with refusals that will pass: when to try again, in seconds."""
 
 
 class Rejected(Exception):
@@ -42,22 +45,24 @@ def failure(error: Exception, message: Message | None, headers: Mapping[str, str
         message: the request, None if it could not be read.
         headers: the request's, which may decide the error's number.
     """
-    request_id = None if message is None else message.id
+    request_id, revision = None if message is None else message.id, revision_of(message, headers)
     if isinstance(error, Rejected):
         return _json(error.status, error_body(None, code(ErrorKind.INVALID_REQUEST, None), str(error)), error.headers)
     if isinstance(error, ProtocolError):
-        return _protocol_error(error, request_id)
+        return _protocol_error(error, request_id, revision)
     refusal = _refusal(error)
     if isinstance(refusal, Unreadable):
         request_id = refusal.request_id
-    number = code(refusal.kind, revision_of(message, headers))
-    return _json(http_status(refusal.kind), error_body(request_id, number, refusal.message, refusal.data))
+    body = error_body(request_id, code(refusal.kind, revision), refusal.message, refusal.data)
+    return _json(_status(http_status(refusal.kind), request_id, revision), body, _PASSING.get(refusal.kind))
 
 
 def _refusal(error: Exception) -> Refusal:
     match error:
         case Refusal():
             return error
+        case KeyConflict():
+            return Refusal(ErrorKind.INVALID_PARAMS, str(error))
         case StoreUnavailable():
             return Refusal(ErrorKind.UNAVAILABLE, str(error))
         case _:
@@ -65,14 +70,20 @@ def _refusal(error: Exception) -> Refusal:
             return Refusal(ErrorKind.INTERNAL, "Internal error")
 
 
-def _protocol_error(error: ProtocolError, request_id: RequestId | None) -> web.Response:
-    """A tool's own error. To HTTP the exchange went well; what the error means is between tool and client."""
+def _protocol_error(error: ProtocolError, request_id: RequestId | None, revision: Revision | None) -> web.Response:
+    """A tool's own error. To HTTP the exchange went well, unless the error is one of the protocol's."""
     try:
-        return _json(200, error_body(request_id, error.code, error.message, error.data))
+        body = error_body(request_id, error.code, error.message, error.data)
+        return _json(_status(error_status(error.code, revision), request_id, revision), body)
     except (TypeError, ValueError):
         log.exception("a tool raised a ProtocolError that is not JSON")
-    internal = code(ErrorKind.INTERNAL, None)
-    return _json(http_status(ErrorKind.INTERNAL), error_body(request_id, internal, "Internal error"))
+    internal = error_body(request_id, code(ErrorKind.INTERNAL, revision), "Internal error")
+    return _json(_status(http_status(ErrorKind.INTERNAL), request_id, revision), internal)
+
+
+def _status(status: int, request_id: RequestId | None, revision: Revision | None) -> int:
+    """The HTTP status of an error: clients of the older revisions take any but 200 for a failure of the transport."""
+    return 200 if request_id is not None and revision in LEGACY else status
 
 
 def _json(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> web.Response:

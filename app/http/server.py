@@ -41,12 +41,17 @@ class Server:
     ) -> None:
         app = web.Application(client_max_size=max_body, middlewares=[log_requests, _guarded(guard or Guard())])
         app.router.add_route("*", PATH, endpoint.handle)
+
+        async def end_requests(_: web.Application) -> None:
+            await endpoint.stop(grace_seconds)
+
+        app.on_shutdown.append(end_requests)
         # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.
         self._runner = web.AppRunner(
             app,
             access_log=None,
             handler_cancellation=True,
-            shutdown_timeout=grace_seconds,
+            shutdown_timeout=1.0,  # for what will not end though it was told to
             logger=_connections,
             auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
         )

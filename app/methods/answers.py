@@ -6,20 +6,35 @@ Only the protocol's shape: whether the content fits the schema of the form is fo
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from mcp_types import CreateMessageResult, CreateMessageResultWithTools, ElicitResult, ListRootsResult
 from pydantic import TypeAdapter, ValidationError
 
-from app.domain.task import Question
+from app.domain.task import Json, Question, TaskState
 from app.errors import ErrorKind, Refusal
-from app.wire.envelope import printable
+from app.wire.envelope import dumps, printable
 
 _SHAPES: dict[str, TypeAdapter[Any]] = {
     "elicitation/create": TypeAdapter(ElicitResult),
     "sampling/createMessage": TypeAdapter(CreateMessageResult | CreateMessageResultWithTools),
     "roots/list": TypeAdapter(ListRootsResult),
 }
+
+
+def outstanding_answers(state: TaskState, responses: Mapping[str, Any]) -> dict[str, Json]:
+    """Those responses that answer an open question, as they are stored; any others are passed over.
+
+    Raises:
+        Refusal: INVALID_PARAMS, if one has not the shape of a response to its question.
+    """
+    answers: dict[str, Json] = {}
+    for question in state.questions:
+        if question.key in responses:
+            check_answer(question, responses[question.key])
+            answers[question.key] = dumps(responses[question.key])
+    return answers
 
 
 def check_answer(question: Question, response: Any) -> None:

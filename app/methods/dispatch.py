@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from app.domain.task import Json
 from app.errors import ErrorKind, Refusal
 from app.methods.call import Call, Handler
 from app.methods.discover import discover
+from app.methods.initialize import initialize, ping
 from app.methods.tasks import Tasks
 from app.methods.tools import Tools
 from app.wire.envelope import printable
+from app.wire.revisions import Era
+
+MODERN = Era.MODERN | Era.UNDECLARED
+OLDER = Era.LEGACY | Era.UNDECLARED
+ALWAYS = MODERN | OLDER
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method, and the eras that it exists in."""
+
+    handler: Handler
+    eras: Era
 
 
 class Methods:
     """The methods that are served. A method that is not here does not exist, reserved `tasks/` names included.
+
+    A request that declares no version can be of either era, and finds them all.
 
     Args:
         tools: answers `tools/*`.
@@ -23,14 +40,16 @@ class Methods:
     """
 
     def __init__(self, tools: Tools, tasks: Tasks) -> None:
-        self.table: Mapping[str, Handler] = MappingProxyType(
+        self.table: Mapping[str, Method] = MappingProxyType(
             {
-                "server/discover": discover,
-                "tools/list": tools.list,
-                "tools/call": tools.call,
-                "tasks/get": tasks.get,
-                "tasks/update": tasks.update,
-                "tasks/cancel": tasks.cancel,
+                "initialize": Method(initialize, OLDER),
+                "ping": Method(ping, OLDER),
+                "server/discover": Method(discover, MODERN),
+                "tools/list": Method(tools.list, ALWAYS),
+                "tools/call": Method(tools.call, ALWAYS),
+                "tasks/get": Method(tasks.get, MODERN),
+                "tasks/update": Method(tasks.update, MODERN),
+                "tasks/cancel": Method(tasks.cancel, MODERN),
             }
         )
 
@@ -42,7 +61,7 @@ class Methods:
             ProtocolError: a tool answers with an error of its own.
             StoreUnavailable: the database could not be reached in time.
         """
-        handler = self.table.get(call.message.method)
-        if handler is None:
+        method = self.table.get(call.message.method)
+        if method is None or call.context.era not in method.eras:
             raise Refusal(ErrorKind.METHOD_NOT_FOUND, f"Method not found: {printable(call.message.method)}")
-        return await handler(call)
+        return await method.handler(call)

@@ -12,6 +12,7 @@ import structlog
 from app.domain.task import Json
 from app.errors import ErrorKind, InvalidArguments, ProtocolError, Refusal, ToolError, UnusableResult
 from app.methods.call import Call
+from app.methods.progress import Progress
 from app.tools.calling import alone, plainly
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.registry import Tool
@@ -54,8 +55,8 @@ class LocalTools:
 
     async def _value(self, call: Call, tool: Tool, arguments: dict[str, Any]) -> Any:
         if tool.takes_context is not None:
-            kind = ToolContext if tool.is_async else SyncToolContext
-            arguments[tool.takes_context] = kind(tool.name, call.owner, call.context.capabilities, None)
+            kind, report = (ToolContext if tool.is_async else SyncToolContext), Progress(call).tell
+            arguments[tool.takes_context] = kind(tool.name, call.owner, call.context.capabilities, None, report)
         if tool.is_async:
             return await tool.fn(**arguments)
         within = copy_context().run

@@ -11,10 +11,9 @@ from uuid import UUID
 
 from app.domain.task import Json, TaskState
 from app.errors import ErrorKind, Refusal
-from app.methods.answers import check_answer
+from app.methods.answers import outstanding_answers
 from app.methods.call import Call, carry_through
 from app.storage.store import Store
-from app.wire.envelope import dumps
 from app.wire.revisions import missing_tasks_capability
 from app.wire.tasks import (
     EMPTY,
@@ -51,12 +50,7 @@ class Tasks:
         """
         params = _params(call, UpdateTaskParams)
         state = await self._state(call, params.task_id, "update")
-        responses: dict[str, Json] = {}
-        for question in state.questions:
-            if question.key in params.input_responses:
-                response = params.input_responses[question.key]
-                check_answer(question, response)
-                responses[question.key] = dumps(response)
+        responses = outstanding_answers(state, params.input_responses)
         if responses:
             await carry_through(self._store.answer(call.owner, state.task.task_id, responses))
         return EMPTY

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
-from app.domain.task import Json, NewTask, new_task_id
+from app.domain.task import Idempotency, Json, NewTask, Reply, Task, new_task_id
 from app.errors import ErrorKind, Refusal
 from app.methods.call import Call, carry_through
+from app.methods.inline import Inline, Waiting
+from app.methods.limits import Limits
 from app.methods.local import LocalTools
 from app.storage.store import Store
 from app.tools.catalogue import Catalogue, Entry
+from app.tools.header_params import check_header_params
 from app.tools.results import error_result
 from app.wire.envelope import dumps, printable
-from app.wire.revisions import missing_tasks_capability
-from app.wire.server_info import RESULT_META, RESULT_META_JSON
+from app.wire.legacy import legacy_result, legacy_tool
+from app.wire.revisions import Revision, missing_tasks_capability
+from app.wire.server_info import RESULT_META_JSON, signed
 from app.wire.tasks import create_result
 
 FRESH_MS = 60_000
@@ -31,16 +36,21 @@ class Tools:
         store: where tasks are created.
         catalogue: the tools that are offered.
         local: runs those of them that never become tasks.
+        inline: waits for the task of a call that is answered on its request.
+        limits: what one principal may have at the same time.
     """
 
-    def __init__(self, store: Store, catalogue: Catalogue, local: LocalTools) -> None:
-        self._store, self._catalogue, self._local = store, catalogue, local
+    def __init__(self, store: Store, catalogue: Catalogue, local: LocalTools, inline: Inline, limits: Limits) -> None:
+        self._store, self._catalogue, self._local, self._inline = store, catalogue, local, inline
+        self._limits = limits
 
     async def list(self, call: Call) -> Json:
         """All tools, by name, in one page."""
         if call.params.get("cursor") is not None:
             raise Refusal(ErrorKind.INVALID_PARAMS, "Invalid params: params.cursor is none that this server gave")
-        tools = ",".join(entry.text for entry in await self._catalogue.entries())
+        entries = await self._catalogue.entries()
+        legacy = call.context.legacy
+        tools = ",".join(dumps(legacy_tool(entry.definition)) if legacy else entry.text for entry in entries)
         return Json(
             f'{{"resultType":"complete","tools":[{tools}],"ttlMs":{FRESH_MS},"cacheScope":"public",'
             f'"_meta":{RESULT_META_JSON}}}'
@@ -49,17 +59,42 @@ class Tools:
     async def call(self, call: Call) -> Json:
         """Run a tool: a task for it is committed before its handle is returned.
 
-        Arguments that do not fit the tool's schema are told to the model in a result, and make no task.
+        A client that does not declare the extension gets the same task's outcome on this request. Arguments that do
+        not fit the tool's schema are told to the model in a result, and make no task.
         """
         entry, arguments = await self._entry(call.params), _arguments(call.params)
+        strict = call.context.revision is Revision.V2026_07_28
+        check_header_params(entry.headers, call.context.parameters, arguments, required=strict)
         flaw = entry.arguments.check(arguments)
         if flaw is not None:
-            return _signed(error_result(f"Invalid arguments: {flaw}"))
+            return signed(error_result(f"Invalid arguments: {flaw}"))
+        result = await self._answer(Waiting(call, entry, arguments))
+        return legacy_result(result) if call.context.legacy else result
+
+    async def _answer(self, waiting: Waiting) -> Json:
+        call, entry, options = waiting.call, waiting.entry, waiting.entry.options
+        if "requestState" in call.params:
+            with self._limits.inline(call.owner):
+                return await self._inline.resume(waiting)
         if entry.tool is not None:
-            return _signed(await self._local.run(call, entry.tool, arguments))
-        if not call.context.declares_tasks:
+            return signed(await self._local.run(call, entry.tool, waiting.arguments))
+        on_request = options.starts == "request" or not call.context.declares_tasks
+        if options.task == "required" and options.starts == "task" and on_request:
             raise missing_tasks_capability()
-        return create_result(await carry_through(self._store.create(_new_task(call, entry, arguments))))
+        await self._limits.task(call.owner)
+        if on_request:
+            with self._limits.inline(call.owner):
+                return await self._inline.create(waiting, _new_task(waiting, Reply.REQUEST))
+        task = await self._create(_new_task(waiting, Reply.TASK))
+        if options.inline_budget_ms is None:
+            return create_result(task)
+        return await self._inline.within_budget(task, options.inline_budget_ms / 1000)
+
+    async def _create(self, new: NewTask) -> Task:
+        task = await carry_through(self._store.create(new))
+        if task.reply is Reply.REQUEST:  # the same call was made before, by a client that could not use a handle
+            return await carry_through(self._store.detach_for(task.owner, task.task_id)) or task
+        return task
 
     async def _entry(self, params: dict[str, Any]) -> Entry:
         name = params.get("name")
@@ -78,25 +113,25 @@ def _arguments(params: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def _signed(result: Json) -> Json:
-    """A tool's result with this server's name in its `_meta` (core, "Per-response protocol fields")."""
-    if '"_meta":' in result:
-        value = json.loads(result)
-        if "_meta" in value:
-            return dumps(value | {"_meta": RESULT_META | value["_meta"]})
-    return Json(f'{result[:-1]},"_meta":{RESULT_META_JSON}}}')
-
-
-def _new_task(call: Call, entry: Entry, arguments: dict[str, Any]) -> NewTask:
-    context = call.context
+def _new_task(waiting: Waiting, reply: Reply) -> NewTask:
+    call, entry, context = waiting.call, waiting.entry, waiting.call.context
     return NewTask(
         task_id=new_task_id(),
         owner=call.owner,
         tool=entry.name,
-        params=dumps({"name": entry.name, "arguments": arguments}),
+        params=dumps({"name": entry.name, "arguments": waiting.arguments}),
         capabilities=dumps(context.capabilities),
         policy=entry.options.to_policy(),
+        reply=reply,
         method=call.message.method,
         revision=context.declared,
         trace_context=dumps(context.trace) if context.trace else None,
+        idempotency=_idempotency(context.idempotency_key, waiting.arguments),
     )
+
+
+def _idempotency(key: str | None, arguments: dict[str, Any]) -> Idempotency | None:
+    if key is None:
+        return None
+    asked = json.dumps(arguments, sort_keys=True)
+    return Idempotency(*(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (key, asked)))

@@ -61,9 +61,11 @@ class Listener:
         self._on_ready.append((frozenset(tools), wake))
         self._on_gap.append(wake)
 
-    def on_changed(self, tell: Callable[[UUID], None]) -> None:
-        """Call tell with the id of each task that changed."""
+    def on_changed(self, tell: Callable[[UUID], None], gap: Callable[[], None] | None = None) -> None:
+        """Call tell with the id of each task that changed, and gap after every gap in the hearing."""
         self._on_changed.append(tell)
+        if gap is not None:
+            self._on_gap.append(gap)
 
     async def run(self) -> None:
         """Listen until cancelled; after any loss, again, and those who wait are woken to look for themselves."""

@@ -49,6 +49,8 @@ def task(row: Record) -> Task:
         updated_at=row["updated_at"],
         cancel_requested=row["cancel_requested"],
         expired=row["expired"],
+        progress=row["progress"],
+        progress_total=row["progress_total"],
     )
 
 

@@ -1,8 +1,9 @@
 """The tables, in the PostgreSQL schema `perdure`.
 
 A task is one narrow row of `tasks`, the only row of it that is ever updated; what it was asked to do, what came
-out, its questions, answers, steps and attempts are rows of child tables that are inserted once. CHECKs make
-impossible states unstorable, and partial indexes cover live rows only, so that finished tasks cost nothing but room.
+out, its questions, answers, steps and attempts are rows of child tables that are inserted once (only what the client
+can do is replaced, when it sends its request again). CHECKs make impossible states unstorable, and partial indexes
+cover live rows only, so that finished tasks cost nothing but room.
 
     tasks ─┬─ task_requests           what to run, and the tool's policy as it was then
            ├─ task_outcomes           the result or the error, once it ended

@@ -1,4 +1,4 @@
-"""The hot statements, each with a name, as they are sent. None is built per call.
+"""The hot statements about tasks, each with a name, as they are sent. None is built per call.
 
 Rules that all of them keep:
     - one statement is one transition, and its own transaction;
@@ -13,13 +13,15 @@ transition writes everywhere, always later than the row's last one.
 
 from __future__ import annotations
 
+from app.domain.task import REQUEST_STATE_MS
+
 # The columns of a `Task`, in the order in which `rows.task` reads them; `t` is the task's row.
 _TASK = """
     t.task_id, t.owner, t.tool, t.status, t.status_message, t.reply, t.epoch, t.version, t.ttl_ms,
     coalesce(t.poll_interval_ms,
         least(5000, greatest(1000, extract(epoch FROM now() - t.created_at) * 50))::integer) AS poll_interval_ms,
     t.created_at, t.updated_at, t.cancel_requested_at IS NOT NULL AS cancel_requested,
-    coalesce(t.expires_at <= now(), false) AS expired"""
+    coalesce(t.expires_at <= now(), false) AS expired, t.progress, t.progress_total"""
 
 _AT = "greatest(clock_timestamp(), t.updated_at + interval '1 microsecond') AS at"
 
@@ -38,10 +40,14 @@ _EXPIRES = """greatest(
     h.at + r.retention_ms * interval '1 millisecond')"""
 _ENDED_TTL = f"ceil(extract(epoch FROM {_EXPIRES} - h.created_at) * 1000)::bigint"
 
+# The longest that a question on a request can wait; NULL, which least() passes over, for a task with a handle.
+_REQUEST_STATE_MS = f"CASE WHEN t.reply = 'request' THEN {REQUEST_STATE_MS} END"
+
 # $1 task_id $2 owner $3 tool $4 priority $5 reply $6 poll_interval_ms $7 ttl_ms
 # $8 method $9 params $10 capabilities $11 revision $12 trace_context
-# $13 retention_ms $14 timeout_ms $15 answer_within_ms $16 loss_limit
-# Primary key only. A second try of the same id inserts nothing and returns no row.
+# $13 retention_ms $14 timeout_ms $15 answer_within_ms $16 loss_limit $17 key_hash or NULL $18 fingerprint
+# Primary keys only. A second try of the same id inserts nothing and returns no row; a key that is taken is an error,
+# and then there is no task either.
 CREATE = f"""
 WITH t AS (
     INSERT INTO perdure.tasks AS t (
@@ -57,6 +63,9 @@ WITH t AS (
         task_id, method, params, capabilities, revision, trace_context,
         retention_ms, timeout_ms, answer_within_ms, loss_limit)
     SELECT t.task_id, $8, $9, $10, $11, $12, $13, $14, $15, $16 FROM t
+), key AS (
+    INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint)
+    SELECT t.owner, t.tool, $17::bytea, t.task_id, $18::bytea FROM t WHERE $17::bytea IS NOT NULL
 )
 SELECT {_TASK} FROM t"""
 
@@ -74,7 +83,7 @@ LEFT JOIN LATERAL (
 ) AS q ON t.status = 'input_required'
 WHERE t.task_id = $1 AND t.owner = $2"""
 
-# $1 task_id $2 owner $3 keys $4 responses.
+# $1 task_id $2 owner $3 keys $4 responses $5 what the client can do now, or NULL: the one update of a request.
 # Two answers on two replicas: the second waits for the row, and then its INSERT meets the first one's rows.
 ANSWER = f"""
 WITH parked AS MATERIALIZED (
@@ -91,6 +100,11 @@ WITH parked AS MATERIALIZED (
         SELECT 1 FROM perdure.task_input_requests AS i WHERE i.task_id = p.task_id AND i.key = a.key)
     ON CONFLICT (task_id, key) DO NOTHING
     RETURNING key
+), declared AS (
+    UPDATE perdure.task_requests AS r
+    SET capabilities = $5::json
+    FROM parked AS p
+    WHERE r.task_id = p.task_id AND r.capabilities::text <> $5::json::text
 ), counted AS (
     SELECT count(*)::integer AS recorded FROM given
 ), t AS (
@@ -109,12 +123,13 @@ WITH parked AS MATERIALIZED (
 )
 SELECT {_TASK}, c.recorded FROM t CROSS JOIN counted AS c"""
 
-# $1 task_id $2 owner. One UPDATE: a task that no worker runs ends, one that runs is marked for its worker.
+# $1 task_id $2 owner $3 how its caller must be answered for it to be cancelled, or NULL.
+# One UPDATE: a task that no worker runs ends, one that runs is marked for its worker.
 CANCEL = f"""
 WITH h AS MATERIALIZED (
     SELECT t.task_id, t.created_at, t.ttl_ms, {_AT}
     FROM perdure.tasks AS t
-    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL
+    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL AND t.reply = coalesce($3, t.reply)
     FOR NO KEY UPDATE
 )
 UPDATE perdure.tasks AS t
@@ -165,6 +180,8 @@ WITH heads AS MATERIALIZED (
     SET worker_id = $1,
         epoch = t.epoch + 1,
         ready_at = NULL,
+        progress = NULL,
+        progress_total = NULL,
         started_at = clock_timestamp(),
         deadline_at = least(
             t.created_at + t.ttl_ms * interval '1 millisecond',
@@ -213,7 +230,7 @@ SET status = CASE WHEN h.cancel_requested_at IS NULL THEN 'input_required' ELSE 
     questions_open = CASE WHEN h.cancel_requested_at IS NULL THEN cardinality($4::text[]) ELSE 0 END,
     deadline_at = CASE WHEN h.cancel_requested_at IS NULL THEN least(
         h.created_at + h.ttl_ms * interval '1 millisecond',
-        h.at + r.answer_within_ms * interval '1 millisecond') END,
+        h.at + least(r.answer_within_ms, {_REQUEST_STATE_MS}) * interval '1 millisecond') END,
     finished_at = CASE WHEN h.cancel_requested_at IS NOT NULL THEN h.at END,
     expires_at = CASE WHEN h.cancel_requested_at IS NOT NULL THEN {_EXPIRES} END,
     ttl_ms = CASE WHEN h.cancel_requested_at IS NOT NULL THEN {_ENDED_TTL} ELSE t.ttl_ms END,
@@ -236,14 +253,42 @@ RETURNING value::text AS value"""
 FENCE = f"WITH {_HELD} SELECT 1 AS held FROM held"
 MEMO = "INSERT INTO perdure.task_steps (task_id, name, value, epoch) VALUES ($1, $2, $3, $4)"
 
-# $1 task_id $2 epoch $3 worker_id $4 message. The same message again is no change.
+# $1 task_id $2 epoch $3 worker_id $4 message $5 progress or NULL to leave it $6 total. The same message is no change:
+# progress is not in a task's view, it is for operators and for requests that wait.
 STATUS = f"""
 UPDATE perdure.tasks AS t
 SET status_message = $4,
+    progress = coalesce($5::float8, t.progress),
+    progress_total = CASE WHEN $5::float8 IS NULL THEN t.progress_total ELSE $6::float8 END,
     version = t.version + CASE WHEN t.status_message IS DISTINCT FROM $4 THEN 1 ELSE 0 END,
     updated_at = CASE WHEN t.status_message IS DISTINCT FROM $4
         THEN greatest(clock_timestamp(), t.updated_at + interval '1 microsecond') ELSE t.updated_at END
 WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
+RETURNING {_TASK}"""
+
+# $1 task_id $2 epoch $3 worker_id. Clients that see the task at all see no difference.
+DETACH = f"""
+UPDATE perdure.tasks AS t
+SET reply = 'task'
+WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
+RETURNING {_TASK}"""
+
+# $1 task_id $2 owner. A question that is open can from now on be answered for as long as the tool lets it.
+DETACH_FOR = f"""
+WITH h AS MATERIALIZED (
+    SELECT t.task_id, t.created_at, t.ttl_ms, t.status, {_AT}
+    FROM perdure.tasks AS t
+    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL AND t.reply = 'request'
+    FOR NO KEY UPDATE
+)
+UPDATE perdure.tasks AS t
+SET reply = 'task',
+    deadline_at = CASE WHEN h.status = 'input_required' THEN least(
+        h.created_at + h.ttl_ms * interval '1 millisecond',
+        h.at + r.answer_within_ms * interval '1 millisecond') ELSE t.deadline_at END
+FROM h
+JOIN perdure.task_requests AS r ON r.task_id = h.task_id
+WHERE t.task_id = h.task_id
 RETURNING {_TASK}"""
 
 _FINISHED = f"""
@@ -437,38 +482,6 @@ HOLDINGS = """
 SELECT t.task_id, t.epoch, t.cancel_requested_at IS NOT NULL AS cancel_requested
 FROM perdure.tasks AS t
 WHERE t.worker_id = $1"""
-
-REGISTER = """
-INSERT INTO perdure.workers (worker_id, host, pid, version, tools, slots, lease_ms)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT (worker_id) DO NOTHING"""
-BEAT = "UPDATE perdure.workers SET beat_at = clock_timestamp(), draining = $2 WHERE worker_id = $1 RETURNING 1 AS alive"
-LEAVE = "DELETE FROM perdure.workers WHERE worker_id = $1"
-
-# $1 how long. A worker that is gone for so long, and holds nothing any more.
-FORGET_WORKERS = """
-DELETE FROM perdure.workers AS w
-WHERE w.beat_at < now() - $1::interval
-    AND NOT EXISTS (SELECT 1 FROM perdure.tasks AS t WHERE t.worker_id = w.worker_id)"""
-
-# $1 names $2 definitions $3 options $4 digests. In the order of names, so that two workers cannot deadlock.
-PUBLISH_TOOLS = """
-INSERT INTO perdure.tools AS c (name, definition, options, digest, seen_at)
-SELECT n.name, n.definition, n.options, n.digest, now()
-FROM unnest($1::text[], $2::json[], $3::json[], $4::text[]) AS n (name, definition, options, digest)
-ORDER BY n.name
-ON CONFLICT (name) DO UPDATE
-SET definition = excluded.definition,
-    options = excluded.options,
-    digest = excluded.digest,
-    seen_at = excluded.seen_at"""
-
-# $1 how long a tool is listed after its last worker.
-READ_TOOLS = """
-SELECT c.name, c.definition::text AS definition, c.options::text AS options, c.digest
-FROM perdure.tools AS c
-WHERE c.seen_at > now() - $1::interval
-ORDER BY c.name COLLATE "C\""""
 
 # Own lost acknowledgements, looked up after a fenced write found nothing: $1 task_id $2 epoch, and $3 a step's name. A
 # step of a later attempt is none of ours, whatever it returned.

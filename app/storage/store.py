@@ -10,9 +10,9 @@ from uuid import UUID
 
 import asyncpg
 
-from app.domain.task import Claim, Json, NewTask, Question, Task, TaskState
-from app.errors import StaleAttempt
-from app.storage import rows
+from app.domain.task import Claim, Idempotency, Json, NewTask, Question, Reply, Task, TaskState
+from app.errors import KeyConflict, StaleAttempt, StoreUnavailable
+from app.storage import callers, fleet, rows
 from app.storage import statements as sql
 from app.storage.database import Database
 from app.storage.rows import CatalogueRow, Holding
@@ -49,6 +49,10 @@ FORGOTTEN = timedelta(hours=1)
 OVERDUE = timedelta(seconds=10)
 """How long a worker gets to end an attempt that has run out of time, before it is ended without it."""
 
+KEY_CONSTRAINT = "idempotency_keys_pkey"
+KEY_TRIES = 5
+"""So often a call with an idempotency key looks again whose it is."""
+
 CLAIMS_IN_VAIN = 3
 """So often in a row a claim is repeated that saw tasks and won none: others took them, or hold on to them."""
 
@@ -70,8 +74,40 @@ class Store:
     # -- for callers --------------------------------------------------------------------------------------------
 
     async def create(self, new: NewTask) -> Task:
-        """Commit a new task, waiting for a worker."""
-        p = new.policy
+        """Commit a new task, waiting for a worker. Where its key stands for a task that can still be read, that one.
+
+        Raises:
+            KeyConflict: the key stands for another request.
+        """
+        if new.idempotency is None:
+            return await self._insert(new)
+        for _ in range(KEY_TRIES):  # others may take the key, or free it, between two statements
+            task = await self._keyed(new, new.idempotency)
+            if task is not None:
+                return task
+            try:
+                return await self._insert(new)
+            except asyncpg.UniqueViolationError as taken:
+                if taken.constraint_name != KEY_CONSTRAINT:
+                    raise
+        raise StoreUnavailable("Calls with this idempotency key get in each other's way. Try again later.")
+
+    async def _keyed(self, new: NewTask, idempotency: Idempotency) -> Task | None:
+        """The task that the key stands for; None if it is free."""
+        key = new.owner, new.tool, idempotency.key_hash
+        found = await self._db.fetchrow(callers.KEYED, *key)
+        if found is None:
+            return None
+        if found["expired"]:
+            await self._db.fetch(callers.FREE_KEY, *key, found["task_id"])
+            return None
+        if found["fingerprint"] != idempotency.fingerprint:
+            raise KeyConflict("The idempotency key was used for another request. Give each request its own.")
+        state = await self.get(new.owner, found["task_id"])
+        return None if state is None else state.task
+
+    async def _insert(self, new: NewTask) -> Task:
+        p, key = new.policy, new.idempotency
         row = await self._db.fetchrow(
             sql.CREATE,
             new.task_id,
@@ -90,6 +126,8 @@ class Store:
             p.timeout_ms,
             p.answer_within_ms,
             p.losses,
+            key and key.key_hash,
+            key and key.fingerprint,
         )
         if row is None:  # an earlier try had committed
             state = await self.get(new.owner, new.task_id)
@@ -98,32 +136,56 @@ class Store:
             return self._changed(state.task, ready=True)
         return self._changed(rows.task(row), ready=True)
 
+    async def count_live(self, owner: str, limit: int) -> int:
+        """How many live tasks an owner has, counted no further than the limit."""
+        row = await self._db.fetchrow(callers.LIVE, owner, limit)
+        return 0 if row is None else int(row["live"])
+
     async def get(self, owner: str, task_id: UUID) -> TaskState | None:
         """Read a task, its open questions and its outcome as of one moment. None: unknown, or another owner's."""
         row = await self._db.fetchrow(sql.GET, task_id, owner)
         return None if row is None else rows.state(row)
 
-    async def answer(self, owner: str, task_id: UUID, responses: Mapping[str, Json]) -> Task | None:
+    async def answer(
+        self, owner: str, task_id: UUID, responses: Mapping[str, Json], *, capabilities: Json | None = None
+    ) -> Task | None:
         """Record answers; when none is open any more, the task waits for a worker again.
 
         The first answer to a key stands. Keys that were never asked or are answered are passed over.
 
+        Args:
+            capabilities: what the client of this request declares, for the attempts to come; recorded whenever the
+                task waits for answers, also without any. None leaves it at what an earlier request declared.
+
         Returns:
-            The row after it, or None if there was nothing to record.
+            The row after it, or None if no answer was recorded.
         """
-        row = await self._db.fetchrow(sql.ANSWER, task_id, owner, list(responses), list(responses.values()))
+        keys, given = list(responses), list(responses.values())
+        row = await self._db.fetchrow(sql.ANSWER, task_id, owner, keys, given, capabilities)
         if row is None:
             return None
         task = rows.task(row)
         return self._changed(task, ready=not task.status.terminal)
 
-    async def cancel(self, owner: str, task_id: UUID) -> Task | None:
+    async def cancel(self, owner: str, task_id: UUID, *, reply: Reply | None = None) -> Task | None:
         """End a task that no worker runs, or mark it for the worker that does.
+
+        Args:
+            reply: cancel it only while its caller is answered like this.
 
         Returns:
             The row after it, or None if there was nothing to cancel.
         """
-        row = await self._db.fetchrow(sql.CANCEL, task_id, owner)
+        row = await self._db.fetchrow(sql.CANCEL, task_id, owner, reply)
+        return None if row is None else self._changed(rows.task(row))
+
+    async def detach_for(self, owner: str, task_id: UUID) -> Task | None:
+        """Let a task outlive the request that waits for it, because its caller is told how to come back to it.
+
+        Returns:
+            The row after it, or None if there is no live task that a request waits for.
+        """
+        row = await self._db.fetchrow(sql.DETACH_FOR, task_id, owner)
         return None if row is None else self._changed(rows.task(row))
 
     # -- for the worker that holds a task -------------------------------------------------------------------------
@@ -171,13 +233,27 @@ class Store:
         stands: Json = row["value"]
         return stands
 
-    async def status(self, claim: Claim, message: str) -> Task:
+    async def status(
+        self, claim: Claim, message: str, progress: float | None = None, total: float | None = None
+    ) -> Task:
         """Set what clients are told while the task works.
+
+        Args:
+            progress: how much is done; None leaves progress and total as they are.
+            total: how much there is to do; None where that is not known.
 
         Raises:
             StaleAttempt: the task is no longer this attempt's.
         """
-        return await self._fenced(claim, sql.STATUS, message)
+        return await self._fenced(claim, sql.STATUS, message, progress, total)
+
+    async def detach(self, claim: Claim) -> Task:
+        """Let the task outlive the request that started it: its caller is given the handle.
+
+        Raises:
+            StaleAttempt: the task is no longer this attempt's.
+        """
+        return await self._fenced(claim, sql.DETACH)
 
     async def finish(self, claim: Claim, result: Json) -> Task:
         """End the task as completed, with its result.
@@ -232,7 +308,7 @@ class Store:
     async def publish_tools(self, tools: Sequence[CatalogueRow]) -> None:
         """Bring tools into the catalogue, or say that they are still here."""
         await self._db.fetch(
-            sql.PUBLISH_TOOLS,
+            fleet.PUBLISH_TOOLS,
             [tool.name for tool in tools],
             [tool.definition for tool in tools],
             [tool.options for tool in tools],
@@ -241,11 +317,11 @@ class Store:
 
     async def read_tools(self) -> list[CatalogueRow]:
         """The catalogue, by name: every tool that a worker has brought in the last day."""
-        return [rows.catalogue(row) for row in await self._db.fetch(sql.READ_TOOLS, LISTED)]
+        return [rows.catalogue(row) for row in await self._db.fetch(fleet.READ_TOOLS, LISTED)]
 
     async def forget_workers(self) -> None:
         """Delete the rows of workers that are long gone and hold nothing."""
-        await self._db.fetch(sql.FORGET_WORKERS, FORGOTTEN)
+        await self._db.fetch(fleet.FORGET_WORKERS, FORGOTTEN)
 
     # -- within -----------------------------------------------------------------------------------------------------
 

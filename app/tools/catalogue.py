@@ -18,6 +18,7 @@ from app.domain.task import Json
 from app.errors import StoreUnavailable
 from app.storage.rows import CatalogueRow
 from app.storage.store import Store
+from app.tools.header_params import HeaderParam, header_params
 from app.tools.options import ToolOptions
 from app.tools.registry import Registry, Tool
 from app.tools.validation import SchemaValidator
@@ -35,6 +36,7 @@ class Entry:
         text: the same as the JSON text that tools/list sends.
         digest: changes with the definition or the options of a tool that workers run.
         arguments: says whether the arguments of a call fit.
+        headers: the arguments that clients mirror into headers.
         tool: the function itself, of a tool that runs in this process; None for one that workers run.
     """
 
@@ -44,6 +46,7 @@ class Entry:
     digest: str
     options: ToolOptions
     arguments: SchemaValidator
+    headers: tuple[HeaderParam, ...]
     tool: Tool | None = None
 
 
@@ -152,11 +155,13 @@ def _local(registry: Registry | None) -> dict[str, Entry]:
 
 
 def _own(tool: Tool) -> Entry:
-    validator = SchemaValidator(tool.definition["inputSchema"])
-    return Entry(tool.name, tool.definition, dumps(tool.definition), "", tool.options, validator, tool)
+    text, schema = dumps(tool.definition), tool.definition["inputSchema"]
+    validator = SchemaValidator(schema)
+    return Entry(tool.name, tool.definition, text, "", tool.options, validator, header_params(schema), tool)
 
 
 def _brought(row: CatalogueRow) -> Entry:
-    definition = json.loads(row.definition)
-    options = ToolOptions.model_validate_json(row.options)
-    return Entry(row.name, definition, row.definition, row.digest, options, SchemaValidator(definition["inputSchema"]))
+    definition, options = json.loads(row.definition), ToolOptions.model_validate_json(row.options)
+    schema = definition["inputSchema"]
+    validator = SchemaValidator(schema)
+    return Entry(row.name, definition, row.definition, row.digest, options, validator, header_params(schema))

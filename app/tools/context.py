@@ -15,13 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.errors import UsageError
 from app.tools.forms import form_schema, reasons
 from app.tools.replay import Replay, Stopping, memo, rebuild
+from app.tools.reports import Report, checked_message, progress_report
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 Content = TypeVar("Content")
 R = TypeVar("R")
 
-STATUS_CHARACTERS = 2000
+ReportTo = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Told of the progress of a tool that has no task: done, total and message, as the tool gave them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,19 @@ class ContextFacts:
         owner: the principal that calls.
         capabilities: what the client declared.
         replay: the attempt behind it; None in a tool that runs in the API's process and has no task.
+        report: told of the progress of such a tool; None where nobody listens.
     """
 
-    def __init__(self, tool: str, owner: str, capabilities: dict[str, Any], replay: Replay | None) -> None:
+    def __init__(
+        self,
+        tool: str,
+        owner: str,
+        capabilities: dict[str, Any],
+        replay: Replay | None,
+        report: ReportTo | None = None,
+    ) -> None:
         self._attempt = replay
+        self._report = report
         self.task_id: str | None = str(replay.claim.task_id) if replay else None
         """The task's id. It is a secret of its owner: keep it out of logs."""
         self.owner = owner
@@ -199,14 +210,43 @@ class ToolContext(ContextFacts):
     async def status(self, text: str) -> None:
         """Tell clients how the task is getting on (statusMessage), until its state changes.
 
+        Call it, and `progress`, as often as you like: of what comes faster than four times a second, only the newest
+        is stored.
+
         Raises:
-            UsageError: the text is empty, too long, or has characters that cannot be stored.
+            UsageError: the text is empty, too long, or has characters that cannot be stored; or there is no task.
         """
-        if not 0 < len(text) <= STATUS_CHARACTERS:
-            raise UsageError(f"A status message is a text of 1 to {STATUS_CHARACTERS} characters.")
-        if "\x00" in text or any("\ud800" <= c <= "\udfff" for c in text):
-            raise UsageError("A status message cannot hold the character NUL or half of a surrogate pair.")
-        await self._replay.status(text)
+        await self._replay.report(Report(checked_message(text)))
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell how much is done: as progress to clients that wait on their request, and as a status message to all.
+
+        Args:
+            done: in any unit, and more each time.
+            total: how much there is to do, in the same unit; None where that is not known.
+            message: what to tell people; by default "3 of 10", or "3" without a total.
+
+        Raises:
+            UsageError: a number is not finite, total is not positive, or the message cannot be one of `status`.
+        """
+        report = progress_report(done, total, message)
+        if self._attempt is not None:
+            await self._attempt.report(report)
+        else:
+            if self._report is not None:
+                await self._report(done, total, message)
+            await asyncio.sleep(0)
+
+    async def detach(self) -> None:
+        """Give a caller that waits on its request the handle of the task; from here on it survives a disconnect.
+
+        For tools with `starts="request"`, once they have asked what they have to. Where the caller has the handle, this
+        does nothing; where it cannot use one, neither, but for tools with `task="required"`.
+
+        Raises:
+            ProtocolError: the client does not know tasks, and the tool insists on one.
+        """
+        await self._replay.detach()
 
 
 class SyncToolContext(ContextFacts):
@@ -215,9 +255,16 @@ class SyncToolContext(ContextFacts):
     There is no `transaction`: its function would have to be asynchronous.
     """
 
-    def __init__(self, tool: str, owner: str, capabilities: dict[str, Any], replay: Replay | None) -> None:
-        super().__init__(tool, owner, capabilities, replay)
-        self._async = ToolContext(tool, owner, capabilities, replay)
+    def __init__(
+        self,
+        tool: str,
+        owner: str,
+        capabilities: dict[str, Any],
+        replay: Replay | None,
+        report: ReportTo | None = None,
+    ) -> None:
+        super().__init__(tool, owner, capabilities, replay, report)
+        self._async = ToolContext(tool, owner, capabilities, replay, report)
         self._loop = asyncio.get_running_loop()
 
     def step(self, name: str, fn: Callable[[], T], *, returns: type[T] | None = None) -> T:
@@ -258,8 +305,18 @@ class SyncToolContext(ContextFacts):
         """As `ToolContext.status`."""
         self._wait(self._async.status(text))
 
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """As `ToolContext.progress`."""
+        self._wait(self._async.progress(done, total, message))
+
+    def detach(self) -> None:
+        """As `ToolContext.detach`."""
+        self._wait(self._async.detach())
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._replay.call(self._loop, work)
+        if self._attempt is None:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self._attempt.call(self._loop, work)
 
 
 def _refused(answer: dict[str, Any]) -> Declined | Dismissed:

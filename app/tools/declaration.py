@@ -15,7 +15,7 @@ from typing_extensions import ParamSpec, TypeVar
 from app.domain.task import Json
 from app.errors import DeclarationError
 from app.tools.docstrings import read_docstring
-from app.tools.options import Duration, TaskMode, ToolOptions, read_options
+from app.tools.options import Duration, Starts, TaskMode, ToolOptions, read_options
 from app.tools.results import Outputs
 from app.tools.schemas import Unresolved
 from app.tools.signature import Inputs, is_async
@@ -34,6 +34,7 @@ class Tool(Generic[P, R]):
         where: file and line of the function, for errors that its author reads.
         is_async: whether the function is awaited; otherwise it runs in a thread.
         local_names: what annotations can name beside the module's globals.
+        input_schema: the one that the author has written; None for what the parameters make.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Tool(Generic[P, R]):
     where: str
     is_async: bool
     local_names: Mapping[str, Any] | None = field(default=None, repr=False)
+    input_schema: dict[str, Any] | None = field(default=None, repr=False)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself."""
@@ -80,7 +82,7 @@ class Tool(Generic[P, R]):
     @cached_property
     def _inputs(self) -> Inputs:
         try:
-            return Inputs(self.fn, self.local_names)
+            return Inputs(self.fn, self.local_names, self.input_schema)
         except (Unresolved, ValueError) as error:
             raise self.refused(error) from error
 
@@ -100,7 +102,10 @@ def tool(
     name: str | None = None,
     title: str | None = None,
     description: str | None = None,
+    input_schema: dict[str, Any] | None = None,
     task: TaskMode = "auto",
+    starts: Starts = "task",
+    inline_budget: Duration | None = None,
     priority: int = 1,
     timeout: Duration | None = None,
     losses: int = 3,
@@ -116,7 +121,10 @@ def tool(
     name: str | None = None,
     title: str | None = None,
     description: str | None = None,
+    input_schema: dict[str, Any] | None = None,
     task: TaskMode = "auto",
+    starts: Starts = "task",
+    inline_budget: Duration | None = None,
     priority: int = 1,
     timeout: Duration | None = None,
     losses: int = 3,
@@ -131,7 +139,12 @@ def tool(
         name: what clients call it; the function's name by default.
         title: a name for people.
         description: what it does; the first paragraph of the docstring by default.
+        input_schema: what clients are shown, and arguments are held to, in place of what the parameters make.
         task: who gets a task: nobody ("never"), callers that can use one ("auto"), or only such callers ("required").
+        starts: how a call begins: as a "task", or on the "request", where the tool can ask first, until it calls
+            `ctx.detach()`.
+        inline_budget: how long a caller that can use a task waits for the result itself before it gets the task, up to
+            60s; None for not at all. For task="auto" only.
         priority: 0 goes first, 3 last.
         timeout: how long one attempt may run; None for as long as it takes.
         losses: how many workers a task may lose before it fails.
@@ -144,6 +157,7 @@ def tool(
         DeclarationError: the function cannot be a tool as it is declared.
     """
     durations = {
+        "inline_budget": inline_budget,
         "timeout": timeout,
         "ttl": ttl,
         "retention": retention,
@@ -157,7 +171,7 @@ def tool(
         called, where = name if name is not None else getattr(fn, "__name__", type(fn).__name__), _where(fn)
         try:
             _check_function(fn)
-            options = read_options(durations, task=task, priority=priority, losses=losses)
+            options = read_options(durations, task=task, starts=starts, priority=priority, losses=losses)
             made = Tool(
                 _checked_name(called),
                 title,
@@ -167,6 +181,7 @@ def tool(
                 where,
                 is_async(fn),
                 local_names,
+                input_schema,
             )
         except ValueError as error:
             raise _refused(called, where, error) from error

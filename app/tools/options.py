@@ -13,17 +13,25 @@ from app.tools.validation import located
 
 Duration = str | timedelta
 TaskMode = Literal["never", "auto", "required"]
+Starts = Literal["task", "request"]
+
+_LONGEST = {"poll_interval": "1d", "inline_budget": "60s"}
 
 
 class ToolOptions(BaseModel):
     """A tool's decisions; durations are milliseconds, see `Policy`.
 
-    `task` says who gets a task: nobody (`never`), callers that can use one (`auto`), or only such callers (`required`).
+    Attributes:
+        task: who gets a task: nobody (`never`), callers that can use one (`auto`), or only such callers (`required`).
+        starts: how a call begins: as a task, or on the request until the tool calls `ctx.detach()`.
+        inline_budget_ms: how long a caller that can use a task waits for the result itself; None for not at all.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
 
     task: TaskMode = "auto"
+    starts: Starts = "task"
+    inline_budget_ms: int | None = Field(None, gt=0)
     priority: int = Field(1, ge=0, le=3)
     retention_ms: int = Field(86_400_000, ge=0)
     answer_within_ms: int = Field(604_800_000, gt=0)
@@ -34,7 +42,7 @@ class ToolOptions(BaseModel):
 
     def to_policy(self) -> Policy:
         """The policy that each of the tool's tasks is created with."""
-        return Policy(**self.model_dump(exclude={"task"}))
+        return Policy(**self.model_dump(exclude={"task", "starts", "inline_budget_ms"}))
 
 
 def read_options(durations: dict[str, Duration | None], **others: Any) -> ToolOptions:
@@ -45,13 +53,27 @@ def read_options(durations: dict[str, Duration | None], **others: Any) -> ToolOp
     """
     given = {f"{key}_ms": _milliseconds(key, value) for key, value in durations.items() if value is not None}
     try:
-        return ToolOptions.model_validate(others | given)
+        options = ToolOptions.model_validate(others | given)
     except ValidationError as error:
         raise ValueError("; ".join(located(e["loc"], e["msg"]) for e in error.errors())) from error
+    _check_answering(options)
+    return options
+
+
+def _check_answering(options: ToolOptions) -> None:
+    """Refuse ways of answering a call that contradict each other."""
+    on_request, budget = options.starts == "request", options.inline_budget_ms is not None
+    if options.task == "never" and (on_request or budget):
+        option = "starts" if on_request else "inline_budget"
+        raise ValueError(f'{option}: a tool with task="never" always answers on the request, leave it out')
+    if on_request and budget:
+        raise ValueError('inline_budget: a tool with starts="request" answers on the request anyway, leave it out')
+    if options.task == "required" and budget:
+        raise ValueError('inline_budget: a tool with task="required" always answers with a task, leave it out')
 
 
 def _milliseconds(key: str, value: Duration) -> int:
     try:
-        return parse_duration(value, zero=key == "retention", longest="1d" if key == "poll_interval" else LONGEST)
+        return parse_duration(value, zero=key == "retention", longest=_LONGEST.get(key, LONGEST))
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error

@@ -13,21 +13,28 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Literal, NoReturn, TypeVar
 
 import pydantic_core
 from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.task import Claim, Json, Question
-from app.errors import ErrorKind, ProtocolError, StaleAttempt, UsageError
+from app.domain.task import Claim, Json, Question, Reply
+from app.errors import ProtocolError, Refusal, StaleAttempt, ToolError, UsageError
 from app.storage.store import Store
+from app.tools.reports import Report, Reports
 from app.tools.transactions import Transactions
 from app.wire.envelope import dumps
-from app.wire.revisions import Revision, code
+from app.wire.input_requests import declares, needed_capability
+from app.wire.revisions import LEGACY, TASKS_EXTENSION, Revision, code, missing_capability, missing_tasks_capability
 
 T = TypeVar("T")
 Stopping = Literal["cancel", "deadline", "shutdown", "question"]
+
+CANNOT_BE_ASKED = (
+    "This tool has to ask the user something, and this client cannot be asked over the protocol version that it speaks."
+)
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
 _in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
@@ -44,14 +51,17 @@ class Replay:
         claim: the task as it was claimed, with what earlier attempts left.
         store: where steps and status messages go.
         transactions: runs steps that write to the same database.
+        task_required: whether the tool only goes on for callers that can use a task, once it detaches.
     """
 
-    def __init__(self, claim: Claim, store: Store, transactions: Transactions) -> None:
+    def __init__(self, claim: Claim, store: Store, transactions: Transactions, *, task_required: bool = False) -> None:
         self.claim = claim
         self.stopping: Stopping | None = None
         self.stale = asyncio.Event()
         self._store = store
         self._transactions = transactions
+        self._task_required = task_required
+        self._reports = Reports(self._store_report, self.stale)
         self._used: set[tuple[str, str]] = set()
         self._pending: dict[str, Question] = {}
         self._asked = asyncio.Event()
@@ -80,9 +90,14 @@ class Replay:
                 self._closed = True
                 return list(self._pending.values())
 
+    async def settle(self) -> None:
+        """Write a status that still waits, before the end of the attempt is written."""
+        await self._reports.flush_unheard()
+
     def unwind(self) -> None:
         """From now on every call of the context ends its caller instead of waiting, also those that wait already."""
         self._closed = self._unwinding = True
+        self._reports.close()
         for call in self._calls:
             call.cancel()
 
@@ -114,8 +129,7 @@ class Replay:
         """What the step returned in an earlier attempt. None: it must run now, and the caller ends it with `done`."""
         await self._enter("step", name)
         if (stored := self.claim.steps.get(name)) is None:
-            self._busy += 1
-            self._idle.clear()
+            self._begin()
         return stored
 
     async def record(self, name: str, value: Json) -> Json:
@@ -143,20 +157,35 @@ class Replay:
     async def ask(self, key: str, request: dict[str, Any]) -> Any:
         """Return the stored response to this question; without one, wait to be paused."""
         await self._enter("question", key)
-        self._require(request)
         if (earlier := self.claim.questions.get(key)) is not None:
             if _kind(json.loads(earlier)) != _kind(request):
                 raise UsageError(f"The key {key!r} stands for another question already. Give each one its own key.")
             if (answer := self.claim.answers.get(key)) is not None:
                 return json.loads(answer)
+        await self._require(request)
         self._pending[key] = Question(key, dumps(request))
         self._asked.set()
         return await self._wait()
 
-    async def status(self, text: str) -> None:
-        """Set the status message, while the attempt may still write."""
+    async def report(self, report: Report) -> None:
+        """Tell how the task gets on, while the attempt may still write; of what comes too fast only the newest."""
         await self._open()
-        await self._write(self._store.status(self.claim, text))
+        await self._write(self._reports.put(report))
+
+    async def detach(self) -> None:
+        """Give the caller that waits on its request the handle of the task, if it can use one.
+
+        Raises:
+            ProtocolError: it cannot, and the tool insists on it.
+        """
+        await self._open()
+        if self.claim.task.reply is Reply.TASK:
+            return
+        if declares(self._capabilities(), {"extensions": {TASKS_EXTENSION: {}}}):
+            await self._write(self._store.detach(self.claim))
+            self._has_handle()
+        elif self._task_required and await self._on_request():
+            raise self._ending(missing_tasks_capability())
 
     # -- within -----------------------------------------------------------------------------------------------------
 
@@ -187,17 +216,52 @@ class Replay:
             self.stale.set()
             return await self._wait()
 
-    def _require(self, request: dict[str, Any]) -> None:
-        """Under 2026-07-28 a question may only be of a kind that the client declared (Multi Round-Trip Requests)."""
-        if self.claim.revision == Revision.V2026_07_28:
-            declared = json.loads(self.claim.capabilities)
-            needed = _capability(request)
-            if not _declares(declared, needed):
-                raise ProtocolError(
-                    code(ErrorKind.MISSING_CAPABILITY, Revision.V2026_07_28),
-                    "Missing required client capability",
-                    {"requiredCapabilities": needed},
-                )
+    async def _store_report(self, report: Report) -> None:
+        await self._store.status(self.claim, report.message, report.progress, report.total)
+
+    async def _require(self, request: dict[str, Any]) -> None:
+        """Refuse a question that this client cannot be asked (Multi Round-Trip Requests).
+
+        On a request only what it declares is asked, and nothing at all where its protocol has no way to. A client that
+        has a handle may find an answer to more than it declared; only 2026-07-28 forbids to try.
+        """
+        needed, revision = needed_capability(request), self.claim.revision
+        mute = revision in LEGACY
+        if declares(self._capabilities(), needed) and not mute:
+            return
+        on_request = await self._on_request()
+        if on_request and mute:
+            raise ToolError(CANNOT_BE_ASKED)
+        if on_request or revision == Revision.V2026_07_28:
+            raise self._ending(missing_capability(needed))
+
+    async def _on_request(self) -> bool:
+        """Whether a request still waits for the outcome. The API may have told its caller to come back meanwhile."""
+        if self.claim.task.reply is Reply.REQUEST:
+            self._begin()
+            try:
+                state = await self._store.get(self.claim.task.owner, self.claim.task_id)
+            finally:
+                self.done()
+            if state is not None and state.task.reply is Reply.TASK:
+                self._has_handle()
+        return self.claim.task.reply is Reply.REQUEST
+
+    def _ending(self, refusal: Refusal) -> ProtocolError:
+        """A refusal as the error that ends the task, with the number that it has in the request's revision."""
+        number = code(refusal.kind, Revision(self.claim.revision or Revision.DRAFT))
+        return ProtocolError(number, refusal.message, refusal.data)
+
+    def _has_handle(self) -> None:
+        self.claim = replace(self.claim, task=replace(self.claim.task, reply=Reply.TASK))
+
+    def _begin(self) -> None:
+        self._busy += 1
+        self._idle.clear()
+
+    def _capabilities(self) -> dict[str, Any]:
+        declared: dict[str, Any] = json.loads(self.claim.capabilities)
+        return declared
 
 
 def memo(name: str, value: Any) -> Json:
@@ -223,23 +287,3 @@ def _kind(request: dict[str, Any]) -> tuple[Any, ...]:
     """What must not change between two questions of one key; the wording may."""
     params = request.get("params", {})
     return request["method"], params.get("mode"), params.get("requestedSchema")
-
-
-def _capability(request: dict[str, Any]) -> dict[str, Any]:
-    match request["method"], request.get("params", {}).get("mode"):
-        case "elicitation/create", "url":
-            return {"elicitation": {"url": {}}}
-        case "elicitation/create", _:
-            return {"elicitation": {"form": {}}}
-        case "sampling/createMessage", _:
-            return {"sampling": {}}
-        case _:
-            return {"roots": {}}
-
-
-def _declares(declared: dict[str, Any], needed: dict[str, Any]) -> bool:
-    if needed == {"elicitation": {"form": {}}} and declared.get("elicitation") == {}:
-        return True  # an empty object means forms
-    return all(
-        isinstance(declared.get(name), dict) and _declares(declared[name], inner) for name, inner in needed.items()
-    )

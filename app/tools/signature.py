@@ -13,6 +13,7 @@ from pydantic.errors import PydanticUserError
 from app.errors import InvalidArguments
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.docstrings import read_docstring
+from app.tools.header_params import header_params
 from app.tools.schemas import Unresolved, alternatives, first_line, schema_of, unresolved
 from app.tools.validation import SchemaValidator, located, written
 
@@ -23,8 +24,11 @@ _LISTED = 5
 class Inputs:
     """The arguments that a function takes.
 
+    Args:
+        given: the schema that its author has written; None for the one that the parameters make.
+
     Attributes:
-        schema: the tool's `inputSchema`; unknown arguments do not fit it.
+        schema: the tool's `inputSchema`; unknown arguments do not fit the one that the parameters make.
         context: the name of the parameter that gets the context, None for none.
         returns: the resolved return annotation; `inspect.Signature.empty` where there is none.
 
@@ -33,7 +37,12 @@ class Inputs:
         ValueError: the function cannot be a tool as it is; the message says what to change.
     """
 
-    def __init__(self, fn: Callable[..., Any], local_names: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        local_names: Mapping[str, Any] | None = None,
+        given: dict[str, Any] | None = None,
+    ) -> None:
         hints = _hints(fn, local_names)
         self.returns = hints.get("return", inspect.Signature.empty)
         parameters = dict(_typed_parameters(fn, hints))
@@ -42,8 +51,11 @@ class Inputs:
         about = read_docstring(fn.__doc__)[1]
         fields = {f"p{at}": _field(p, about.get(p.name)) for at, p in enumerate(parameters.values())}
         self._names = dict(zip(fields, parameters, strict=True))
-        self._model, self.schema = _model(fields, self._names)
+        self._model, made = _model(fields, self._names)
+        self.schema = made if given is None else given
         self._validator = SchemaValidator(self.schema)
+        _check_given(self.schema, made)
+        header_params(self.schema)  # refuses what clients would hide the tool for
 
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Make the arguments of a call into values of the parameters' types, defaults filled in.
@@ -131,6 +143,15 @@ def _model(fields: dict[str, Any], names: dict[str, str]) -> tuple[type[BaseMode
         for field, definition in fields.items():
             _model({field: definition}, names)
         raise ValueError(f"the parameters cannot be read from JSON: {first_line(error)}") from error
+
+
+def _check_given(given: dict[str, Any], made: dict[str, Any]) -> None:
+    """Refuse an author's schema that is none of arguments, or whose arguments the parameters do not take."""
+    if given.get("type") != "object":
+        raise ValueError('input_schema must have "type": "object"')
+    for name in given.get("properties", {}):
+        if name not in made["properties"]:
+            raise ValueError(f"input_schema has the property {name!r}, but there is no such parameter")
 
 
 def _whole(value: Any) -> Any:

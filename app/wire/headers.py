@@ -12,6 +12,7 @@ from app.wire.envelope import Message, printable
 VERSION_HEADER = "MCP-Protocol-Version"
 METHOD_HEADER = "Mcp-Method"
 NAME_HEADER = "Mcp-Name"
+PARAMETER_PREFIX = "Mcp-Param-"
 
 _NAMED_BY = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
 _SENTINEL, _END = "=?base64?", "?="
@@ -23,6 +24,12 @@ def header(headers: Mapping[str, str], name: str) -> str | None:
     if value is not None and hasattr(headers, "getall"):
         value = ", ".join(headers.getall(name))
     return None if value is None else value.strip(" \t")
+
+
+def parameter_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The `Mcp-Param-*` headers, not decoded, by the rest of their names in lower case."""
+    names = {name.lower() for name in headers if name.lower().startswith(PARAMETER_PREFIX.lower())}
+    return {name[len(PARAMETER_PREFIX) :]: header(headers, name) or "" for name in names}
 
 
 def decode_header(value: str) -> str:

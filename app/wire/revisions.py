@@ -1,29 +1,44 @@
 """Which protocol revision a request speaks, what it says about its client, and which numbers its errors carry.
 
-Two revisions are served (core, "Protocol Version Negotiation"). A request that declares 2026-07-28 is held to it
+Two revisions are offered (core, "Protocol Version Negotiation"). A request that declares 2026-07-28 is held to it
 strictly; one that declares the draft, or nothing, may leave headers and `_meta` out, but what is there must be right.
+Clients that open with `initialize` declare an older revision, in the header alone, and say nothing of themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
+from enum import Flag, StrEnum, auto
 from typing import Any, NoReturn, TypeVar
 
 from app.errors import ErrorKind, Refusal
 from app.wire.envelope import Message, printable
-from app.wire.headers import VERSION_HEADER, check_routing, header, mismatch
+from app.wire.headers import VERSION_HEADER, check_routing, header, mismatch, parameter_headers
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
+_IDEMPOTENCY = "dev.perdure/idempotencyKey"
+_IDEMPOTENCY_HEADER = "Idempotency-Key"
+_KEY_CHARACTERS = 255
 _TRACE = ("traceparent", "tracestate", "baggage")
 _OBJECTS = ("extensions", "elicitation", "sampling", "roots")
 
 T = TypeVar("T")
+
+
+class Era(Flag):
+    """How a request declares its version (core, "Versioning and Compatibility", "Terminology")."""
+
+    MODERN = auto()
+    """With every request."""
+    LEGACY = auto()
+    """Once, with `initialize`; afterwards in the header."""
+    UNDECLARED = auto()
+    """Not at all, which a client of either era may do."""
 
 
 class Revision(StrEnum):
@@ -31,9 +46,12 @@ class Revision(StrEnum):
 
     V2026_07_28 = "2026-07-28"
     DRAFT = "DRAFT-2026-v1"
+    V2025_11_25 = "2025-11-25"
+    V2025_06_18 = "2025-06-18"
+    V2025_03_26 = "2025-03-26"
 
 
-SUPPORTED: tuple[str, ...] = tuple(revision.value for revision in Revision)
+SUPPORTED: tuple[str, ...] = ("2026-07-28", "DRAFT-2026-v1")
 """What server/discover and the unsupported-version error list, the preferred one first."""
 
 LEGACY: tuple[str, ...] = ("2025-11-25", "2025-06-18", "2025-03-26")
@@ -46,6 +64,7 @@ _CODES = {
     ErrorKind.INVALID_PARAMS: -32602,
     ErrorKind.INTERNAL: -32603,
     ErrorKind.UNAVAILABLE: -32603,
+    ErrorKind.LIMIT: -32603,
     ErrorKind.HEADER_MISMATCH: -32020,
     ErrorKind.MISSING_CAPABILITY: -32021,
     ErrorKind.UNSUPPORTED_VERSION: -32022,
@@ -55,7 +74,7 @@ _DRAFT_CODES = _CODES | {
     ErrorKind.MISSING_CAPABILITY: -32003,
     ErrorKind.UNSUPPORTED_VERSION: -32004,
 }
-_STATUSES = {ErrorKind.METHOD_NOT_FOUND: 404, ErrorKind.INTERNAL: 500, ErrorKind.UNAVAILABLE: 503}
+_STATUSES = {ErrorKind.METHOD_NOT_FOUND: 404, ErrorKind.INTERNAL: 500, ErrorKind.UNAVAILABLE: 503, ErrorKind.LIMIT: 429}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +87,8 @@ class Context:
         client_info: name and version of the client software: for display, never for a decision.
         progress_token: what progress notifications of this request must carry; None where none are wanted.
         trace: the W3C trace context, those of traceparent, tracestate and baggage that were sent.
+        idempotency_key: what makes a call that is repeated the same call; None where none was given.
+        parameters: the `Mcp-Param-*` headers as they were sent, by the rest of their names in lower case.
     """
 
     revision: Revision
@@ -76,6 +97,20 @@ class Context:
     client_info: dict[str, Any] | None
     progress_token: str | int | None
     trace: dict[str, str]
+    idempotency_key: str | None = None
+    parameters: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def legacy(self) -> bool:
+        """True where the request declares a revision that is opened with `initialize`."""
+        return self.revision in LEGACY
+
+    @property
+    def era(self) -> Era:
+        """How this request declares its version."""
+        if self.declared is None:
+            return Era.UNDECLARED
+        return Era.LEGACY if self.legacy else Era.MODERN
 
     @property
     def declares_tasks(self) -> bool:
@@ -86,7 +121,8 @@ class Context:
 def read_context(message: Message, headers: Mapping[str, str], *, lenient_task_names: bool = True) -> Context:
     """Read and check a message's `_meta` and headers (core, "Request Metadata").
 
-    What only requests must have is not asked of a notification.
+    What only requests must have is not asked of a notification. Of a request that declares an older revision, what
+    the newer ones put into `_meta` is passed over: it declares no capabilities, whatever it sends.
 
     Args:
         headers: finds names in any case; of a header that is repeated, all values count.
@@ -98,6 +134,7 @@ def read_context(message: Message, headers: Mapping[str, str], *, lenient_task_n
     meta = _meta(message.params)
     in_header, in_body = header(headers, VERSION_HEADER), _field(meta, _VERSION, str, "a string")
     revision = _revision(in_header, in_body)
+    about = {} if revision in LEGACY else meta
     strict = revision is Revision.V2026_07_28 and message.id is not None
     if strict and in_header is None:
         mismatch(f"the header {VERSION_HEADER} is required")
@@ -107,10 +144,12 @@ def read_context(message: Message, headers: Mapping[str, str], *, lenient_task_n
     return Context(
         revision=revision,
         declared=in_header if in_body is None else in_body,
-        capabilities=_capabilities(meta, strict),
-        client_info=_client_info(meta),
+        capabilities=_capabilities(about, strict),
+        client_info=_client_info(about),
         progress_token=_progress_token(meta),
         trace={key: value for key in _TRACE if (value := _field(meta, key, str, "a string")) is not None},
+        idempotency_key=_idempotency_key(meta, headers),
+        parameters=parameter_headers(headers),
     )
 
 
@@ -120,19 +159,27 @@ def revision_of(message: Message | None, headers: Mapping[str, str]) -> Revision
     2026-07-28 named in either place decides, a request that names nothing is the draft's. Never raises.
     """
     meta = message.params.get("_meta") if message is not None else None
-    in_body = meta.get(_VERSION) if isinstance(meta, dict) else None
-    named = [name for name in (header(headers, VERSION_HEADER), in_body) if isinstance(name, str)]
-    return next((revision for revision in Revision if revision in named), None if named else Revision.DRAFT)
+    in_header, in_body = header(headers, VERSION_HEADER), meta.get(_VERSION) if isinstance(meta, dict) else None
+    named = [name for name in (in_header, in_body) if isinstance(name, str)]
+    if not named:
+        return Revision.DRAFT
+    served = (*SUPPORTED, in_header)
+    return next((revision for revision in Revision if revision in named and revision in served), None)
 
 
 def code(kind: ErrorKind, revision: Revision | None) -> int:
-    """The JSON-RPC error code. A request of a version that is not served gets the published revision's numbers."""
+    """The JSON-RPC error code. Only the draft has numbers of its own; None is a version that is not served."""
     return (_DRAFT_CODES if revision is Revision.DRAFT else _CODES)[kind]
 
 
 def http_status(kind: ErrorKind) -> int:
     """The HTTP status that an error of this kind is sent with (core, "Streamable HTTP")."""
     return _STATUSES.get(kind, 400)
+
+
+def error_status(number: int, revision: Revision | None) -> int:
+    """The HTTP status for an error that a tool raised with this number: 200 where it is none of the protocol's own."""
+    return next((http_status(kind) for kind in ErrorKind if code(kind, revision) == number), 200)
 
 
 def missing_capability(required: dict[str, Any]) -> Refusal:
@@ -153,7 +200,7 @@ def _revision(in_header: str | None, in_body: str | None) -> Revision:
     declared = in_header if in_body is None else in_body
     if declared is None:
         return Revision.DRAFT
-    if declared not in SUPPORTED:
+    if declared not in SUPPORTED and not (declared in LEGACY and declared == in_header):
         data = {"supported": list(SUPPORTED), "requested": printable(declared)}
         raise Refusal(ErrorKind.UNSUPPORTED_VERSION, "Unsupported protocol version", data)
     return Revision(declared)
@@ -204,6 +251,16 @@ def _progress_token(meta: dict[str, Any]) -> str | int | None:
     if "progressToken" in meta and type(token) not in (str, int):
         _invalid("progressToken", "must be a string or an integer")
     return token
+
+
+def _idempotency_key(meta: dict[str, Any], headers: Mapping[str, str]) -> str | None:
+    in_header, in_body = header(headers, _IDEMPOTENCY_HEADER), _field(meta, _IDEMPOTENCY, str, "a string")
+    if in_header is not None and in_body is not None and in_header != in_body:
+        mismatch(f"{_IDEMPOTENCY_HEADER} is not the key that the body has")
+    key = in_header if in_body is None else in_body
+    if key is not None and not 0 < len(key) <= _KEY_CHARACTERS:
+        _invalid(_IDEMPOTENCY, f"must have 1 to {_KEY_CHARACTERS} characters")
+    return key
 
 
 def _invalid(field: str, says: str) -> NoReturn:

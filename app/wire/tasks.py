@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 from app.domain.task import Json, Status, Task, TaskState
 from app.errors import ErrorKind, Refusal
 from app.wire.envelope import dumps, printable
+from app.wire.input_requests import input_requests
 from app.wire.server_info import RESULT_META_JSON
 
 EMPTY: Json = Json(f'{{"resultType":"complete","_meta":{RESULT_META_JSON}}}')
@@ -103,8 +104,7 @@ def _payload(state: TaskState) -> str:
         case Status.WORKING | Status.CANCELLED:
             return ""
         case Status.INPUT_REQUIRED:
-            requests = ",".join(f"{dumps(question.key)}:{question.request}" for question in state.questions)
-            return f',"inputRequests":{{{requests}}}'
+            return f',"inputRequests":{input_requests(state.questions)}'
         case Status.COMPLETED:
             return f',"result":{_stored(state.result)}'
         case Status.FAILED:

@@ -66,7 +66,7 @@ class Attempt:
         self._store = store
         self._executor = executor
         self._max_result = max_result_bytes
-        self._replay = Replay(claim, store, transactions)
+        self._replay = Replay(claim, store, transactions, task_required=tool.options.task == "required")
         self._root: asyncio.Task[Any] | None = None
         self._told = False
 
@@ -228,6 +228,7 @@ class Attempt:
 
     async def _settle(self, transition: Coroutine[Any, Any, Any]) -> None:
         """Write the end of the attempt. What was written before by others stands; nothing is raised."""
+        await self._replay.settle()
         try:
             await transition
         except StaleAttempt:

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import structlog
 
-from app.storage import statements as sql
+from app.storage import fleet
 from app.storage.database import FAULTS, asyncpg_dsn
 
 log = structlog.get_logger(__name__)
@@ -121,7 +121,7 @@ class Heartbeat:
         started = time.monotonic()
         if not self._registered.is_set():
             await self._register(connection)
-        elif await connection.fetchval(sql.BEAT, self.worker_id, self.draining) is None:
+        elif await connection.fetchval(fleet.BEAT, self.worker_id, self.draining) is None:
             log.warning("the worker's row is gone; going on under a new id")
             self.worker_id = uuid4()
             await self._register(connection)
@@ -134,7 +134,7 @@ class Heartbeat:
 
     async def _register(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         await connection.execute(
-            sql.REGISTER,
+            fleet.REGISTER,
             self.worker_id,
             socket.gethostname(),
             os.getpid(),
@@ -152,7 +152,7 @@ class Heartbeat:
 
     async def _leave(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         try:
-            await connection.execute(sql.LEAVE, self.worker_id)
+            await connection.execute(fleet.LEAVE, self.worker_id)
             await connection.close(timeout=2)
         except FAULTS as fault:
             log.warning("the worker's row stays behind until it is forgotten", fault=type(fault).__name__)

@@ -108,6 +108,16 @@ def test_a_wrong_setting_is_told_in_one_line_without_secrets(tmp_path: Path) -> 
     assert "hush" not in err
 
 
+def test_the_api_needs_a_key_that_all_of_its_processes_share(tmp_path: Path, db_url: str) -> None:
+    code, _, err = run_perdure(tmp_path / "none", "serve", DATABASE_URL=db_url, PERDURE_REQUEST_STATE_KEY="")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("perdure: PERDURE_REQUEST_STATE_KEY is not set: it takes a secret")
+    code, _, err = run_perdure(tmp_path / "short", "serve", DATABASE_URL=db_url, PERDURE_REQUEST_STATE_KEY="hush")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("perdure: PERDURE_REQUEST_STATE_KEY cannot be used: it has fewer than 32 characters.")
+    assert "hush" not in err
+
+
 def test_a_module_that_cannot_be_loaded_is_told_in_one_line(tmp_path: Path) -> None:
     code, _, err = run_perdure(tmp_path / "run", "worker", "--tools", "no.such.module")
     assert (code, err.count("\n")) == (2, 1)

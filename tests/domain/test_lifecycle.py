@@ -117,6 +117,14 @@ async def parked_on_a_request(scene: Scene) -> Claim:
     return await scene.parked("colour", reply=Reply.REQUEST)
 
 
+async def queued_on_a_request(scene: Scene) -> Task:
+    return await scene.queued(reply=Reply.REQUEST)
+
+
+async def running_on_a_request(scene: Scene) -> Claim:
+    return await scene.running(reply=Reply.REQUEST)
+
+
 async def answered(scene: Scene) -> Task:
     claim = await scene.parked("colour")
     task = await scene.store.answer(OWNER, claim.task_id, {"colour": response()})
@@ -132,10 +140,12 @@ async def failed_by_nobody(scene: Scene) -> Claim:
 
 PLACES: dict[str, tuple[Status, Place]] = {
     "queued": (Status.WORKING, Scene.queued),
+    "queued, on a request": (Status.WORKING, queued_on_a_request),
     "answered": (Status.WORKING, answered),
     "running": (Status.WORKING, Scene.running),
     "running, one loss from its end": (Status.WORKING, crashing),
     "running, with a status message": (Status.WORKING, saying),
+    "running, on a request": (Status.WORKING, running_on_a_request),
     "running, with a cancel pending": (Status.WORKING, Scene.stopping),
     "parked": (Status.INPUT_REQUIRED, Scene.parked),
     "parked, with two questions": (Status.INPUT_REQUIRED, parked_with_two),
@@ -182,6 +192,7 @@ VERBS: dict[str, Verb] = {
     "fail": attempt(lambda store, claim: store.fail(claim, ERROR, "It broke", internal="why")),
     "release": attempt(lambda store, claim: store.release(claim.worker_id, attempt_of(claim))),
     "cancel": lambda scene, task: scene.store.cancel(OWNER, task.task_id),
+    "detach": lambda scene, task: scene.store.detach_for(OWNER, task.task_id),
     "rescue": lambda scene, _: scene.store.rescue(),
     "expire": lambda scene, _: scene.store.expire(),
 }

@@ -16,6 +16,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.domain.task import new_task_id
+from app.errors import ProtocolError
+from app.tools.registry import Registry, tool
+from app.wire.revisions import LEGACY
 from tests.support.cable import cable_to
 from tests.support.rpc import DRAFT, PUBLISHED, Client
 from tests.support.service import HOST, Service, serving
@@ -67,7 +70,7 @@ async def test_what_is_no_request_is_refused_with_its_id_where_it_has_one(
 
 @pytest.mark.parametrize("version", [None, DRAFT, PUBLISHED])
 @pytest.mark.parametrize(
-    "method", ["tasks/list", "tasks/result", "tasks/", "tasks/Get", "ping", "resources/subscribe", "", "x" * 5000]
+    "method", ["tasks/list", "tasks/result", "tasks/", "tasks/Get", "resources/subscribe", "", "x" * 5000]
 )
 async def test_a_method_that_is_not_served_is_not_found(service: Service, method: str, version: str | None) -> None:
     reply = await service.client.with_(version=version).rpc(method)
@@ -103,6 +106,27 @@ async def test_a_request_that_lacks_its_id_is_not_taken_for_a_notification(servi
     assert await service.count_tasks() == 0
 
 
+@pytest.mark.parametrize(
+    ("headers", "number"),
+    [
+        ({"MCP-Protocol-Version": "1900-01-01"}, -32022),
+        ({"MCP-Protocol-Version": PUBLISHED, "Mcp-Method": "notifications/initialized"}, -32020),
+        ({"Mcp-Method": "notifications/initialized"}, -32001),
+    ],
+)
+async def test_a_notification_that_contradicts_its_headers_is_refused(
+    service: Service, headers: dict[str, str], number: int
+) -> None:
+    reply = await service.client.post(NOTIFICATION, headers)
+    assert (reply.status, reply.error["code"]) == (400, number)
+
+
+@pytest.mark.parametrize("version", [None, DRAFT, PUBLISHED, *LEGACY])
+async def test_a_notification_of_every_revision_is_accepted(service: Service, version: str | None) -> None:
+    headers = {"MCP-Protocol-Version": version} if version else {}
+    assert (await service.client.post(NOTIFICATION, headers)).status == 202
+
+
 # -- what HTTP has statuses for ---------------------------------------------------------------------------------------
 
 
@@ -123,9 +147,18 @@ async def test_no_content_type_is_refused(service: Service) -> None:
         assert response.status == 415
 
 
-@pytest.mark.parametrize("sent", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
+@pytest.mark.parametrize(
+    "sent", ["application/json", "application/json; charset=utf-8", 'Application/JSON;Charset="UTF-8"']
+)
 async def test_json_by_any_spelling_is_taken(service: Service, sent: str) -> None:
     assert (await service.client.post(PING, {"Content-Type": sent})).status == 200
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-1", "utf-16", '"us-ascii"', "x" * 1000])
+async def test_another_charset_is_refused(service: Service, charset: str) -> None:
+    sent = f"application/json; charset={charset}"
+    reply = await service.client.post(PING, {"Content-Type": sent}, unread=True)
+    assert (reply.status, reply.error["message"]) == (415, "Unsupported media type: JSON is sent in UTF-8")
 
 
 async def test_a_body_at_the_limit_is_read_and_one_beyond_it_is_not(db_url: str) -> None:
@@ -201,6 +234,54 @@ async def test_a_database_that_is_soon_back_is_only_a_late_answer(db_url: str) -
         assert (await service.client.rpc("server/discover")).status == 200
         await cable.plug_in()
         assert (await late)["status"] == "working"
+
+
+@pytest.mark.parametrize("version", LEGACY)
+async def test_an_older_client_gets_an_error_with_the_status_of_success_if_its_request_could_be_read(
+    service: Service, version: str
+) -> None:
+    headers = {"MCP-Protocol-Version": version}
+    for sent, number in (
+        (b'{"jsonrpc":"2.0","id":"r","method":"no/such/method"}', -32601),
+        (b'{"jsonrpc":"2.0","id":"r","method":"tools/call"}', -32602),
+        (b'{"jsonrpc":"2.0","id":"r","method":"tools/call","params":{"name":"crash"}}', -32603),
+        (b'{"jsonrpc":"2.0","id":"r","method":7}', -32600),
+    ):
+        reply = await service.client.post(sent, headers)
+        assert (reply.status, reply.error["code"], reply.message["id"]) == (200, number, "r")
+    for unread in (b"{", b"[]", b'{"jsonrpc":"2.0","id":null,"method":"ping"}'):
+        reply = await service.client.post(unread, headers)
+        assert (reply.status, reply.message.get("id")) == (400, None)
+
+
+@pytest.mark.parametrize(
+    ("version", "number", "status"),
+    [
+        (PUBLISHED, -32602, 400),
+        (PUBLISHED, -32601, 404),
+        (PUBLISHED, -32603, 500),
+        (PUBLISHED, -32001, 200),
+        (PUBLISHED, 4711, 200),
+        (DRAFT, -32001, 400),
+        (LEGACY[0], -32602, 200),
+    ],
+)
+async def test_a_tools_own_error_has_the_status_of_the_protocols_error_with_its_number(
+    db_url: str, version: str, number: int, status: int
+) -> None:
+    @tool(task="never")
+    async def fail() -> str:
+        """Fail as told."""
+        raise ProtocolError(number, "It failed")
+
+    async with serving(db_url, Registry([fail])) as service:
+        body, headers = service.client.with_(version=version).request("tools/call", {"name": "fail"})
+        if version in LEGACY:
+            body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"fail"}}'
+        async with service.client.session.post(
+            service.client.url, data=body, headers=headers | {"Content-Type": "application/json"}
+        ) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (status, number)
 
 
 # -- headers and revisions --------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from app.domain.task import Claim, Json, NewTask, Policy, Question, Reply, Task, TaskState, new_task_id
-from app.storage import statements as sql
+from app.storage import fleet
 from app.storage.store import OVERDUE, Store
 from tests.support.database import age_task
 
@@ -139,7 +139,7 @@ class Scene:
 
     async def enlist(self, worker_id: UUID, *, lease_ms: int = LEASE_MS, silent_ms: int = 0) -> UUID:
         """A worker's row; its last beat was so long ago."""
-        await self.connection.execute(sql.REGISTER, worker_id, "here", 1, "0", [TOOL], 4, lease_ms)
+        await self.connection.execute(fleet.REGISTER, worker_id, "here", 1, "0", [TOOL], 4, lease_ms)
         await self.connection.execute(
             "UPDATE perdure.workers SET beat_at = clock_timestamp() - $2 * interval '1 ms' WHERE worker_id = $1",
             worker_id,

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from app.storage import callers
 from app.storage import statements as sql
 from app.storage.store import EXPIRED, LOST, OVERDUE, STILL_KNOWN, TIMED_OUT, UNANSWERED
 
@@ -43,19 +44,26 @@ FILL = [
     "INSERT INTO perdure.task_input_responses (task_id, key, response) "
     "SELECT task_id, key, '{}' FROM perdure.task_input_requests",
     "INSERT INTO perdure.task_steps (task_id, name, value, epoch) SELECT task_id, 'a', '{}', 1 FROM perdure.tasks",
+    "INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint) "
+    "SELECT owner, tool, sha256(task_id::text::bytea), task_id, '' FROM perdure.tasks",
     "ANALYZE",
 ]
 
 OUTCOMES = [text for outcome in (EXPIRED, UNANSWERED, TIMED_OUT) for text in outcome]
 STATEMENTS: dict[str, tuple[str, list[str], set[str]]] = {
+    "KEYED": (callers.KEYED, ["owner-1", "tool-1", "\\x00"], {"idempotency_keys_pkey"}),
+    "FREE_KEY": (callers.FREE_KEY, ["owner-1", "tool-1", "\\x00", SOME_ID], set()),
+    "LIVE": (callers.LIVE, ["owner-1", "100"], {"tasks_live_of_owner"}),
     "GET": (sql.GET, [SOME_ID, "owner-1"], {"tasks_pkey", "task_outcomes_pkey", "task_input_requests_pkey"}),
     "CLAIM": (sql.CLAIM, [SOME_ID, "{tool-1,tool-2,tool-3}", "8"], {"tasks_ready", "tasks_pkey"}),
     "HISTORY": (sql.HISTORY, [f"{{{SOME_ID}}}"], {"task_steps_pkey", "task_input_requests_pkey"}),
-    "ANSWER": (sql.ANSWER, [SOME_ID, "owner-1", "{a}", '{"{}"}'], {"tasks_pkey"}),
-    "CANCEL": (sql.CANCEL, [SOME_ID, "owner-1"], {"tasks_pkey", "task_requests_pkey"}),
+    "ANSWER": (sql.ANSWER, [SOME_ID, "owner-1", "{a}", '{"{}"}', '{"a":1}'], {"tasks_pkey", "task_requests_pkey"}),
+    "CANCEL": (sql.CANCEL, [SOME_ID, "owner-1", "request"], {"tasks_pkey", "task_requests_pkey"}),
     "ASK": (sql.ASK, [SOME_ID, "1", SOME_ID, "{a}", '{"{}"}'], {"tasks_pkey", "task_requests_pkey"}),
     "STEP": (sql.STEP, [SOME_ID, "1", SOME_ID, "a", "{}"], {"tasks_pkey"}),
-    "STATUS": (sql.STATUS, [SOME_ID, "1", SOME_ID, "halfway"], {"tasks_pkey"}),
+    "STATUS": (sql.STATUS, [SOME_ID, "1", SOME_ID, "halfway", "1", "2"], {"tasks_pkey"}),
+    "DETACH": (sql.DETACH, [SOME_ID, "1", SOME_ID], {"tasks_pkey"}),
+    "DETACH_FOR": (sql.DETACH_FOR, [SOME_ID, "owner-1"], {"tasks_pkey", "task_requests_pkey"}),
     "FINISH": (sql.FINISH, [SOME_ID, "1", SOME_ID, "{}"], {"tasks_pkey", "task_requests_pkey"}),
     "FAIL": (sql.FAIL, [SOME_ID, "1", SOME_ID, "{}", "broke", "why"], {"tasks_pkey", "task_requests_pkey"}),
     "RELEASE": (sql.RELEASE, [f"{{{SOME_ID}}}", "{1}", SOME_ID], {"task_requests_pkey"}),

@@ -43,7 +43,7 @@ async def test_a_claim_that_meets_a_cancel_in_flight_passes_over_the_task(
 ) -> None:
     task = await scene.queued()
     async with connection.transaction():
-        await connection.fetch(sql.CANCEL, task.task_id, OWNER)
+        await connection.fetch(sql.CANCEL, task.task_id, OWNER, None)
         assert await scene.store.claim(scene.worker_id, [TOOL], 1) == []
     assert await status(scene, task) is Status.CANCELLED
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from app.domain.task import Claim, Json, Status, Task
+from app.domain.task import Claim, Json, Reply, Status, Task
 from app.errors import StaleAttempt
 from app.storage.rows import Holding
 from tests.storage.scene import ERROR, RESULT, Scene, attempt_of, question
@@ -74,6 +74,46 @@ async def test_the_same_status_message_again_is_no_change(scene: Scene) -> None:
     first = await scene.store.status(claim, "halfway")
     assert await scene.store.status(claim, "halfway") == first
     assert (await scene.store.status(claim, "")).version == 3
+
+
+async def test_progress_is_kept_beside_the_message_and_is_itself_no_change(scene: Scene) -> None:
+    claim = await scene.running()
+    assert (claim.task.progress, claim.task.progress_total) == (None, None)
+    first = await scene.store.status(claim, "loading", 1, 4.5)
+    assert (first.progress, first.progress_total, first.version) == (1.0, 4.5, 2)
+    more = await scene.store.status(claim, "loading", 3.5, 4.5)
+    assert (more.progress, more.version, more.updated_at) == (3.5, 2, first.updated_at)
+    told = await scene.store.status(claim, "tidying up")
+    assert (told.progress, told.progress_total, told.version) == (3.5, 4.5, 3)
+    unbounded = await scene.store.status(claim, "counting", 7)
+    assert (unbounded.progress, unbounded.progress_total) == (7.0, None)
+    ended = await scene.store.finish(claim, RESULT)
+    assert (ended.progress, ended.progress_total) == (7.0, None)
+
+
+async def test_the_next_attempt_starts_without_progress(scene: Scene) -> None:
+    claim = await scene.running()
+    await scene.store.status(claim, "loading", 3, 4)
+    (released,) = await scene.store.release(claim.worker_id, attempt_of(claim))
+    assert (released.progress, released.progress_total) == (3.0, 4.0)
+    again = await scene.claim(released)
+    assert (again.task.progress, again.task.progress_total, again.task.version) == (None, None, released.version)
+
+
+async def test_an_attempt_that_detaches_makes_its_request_a_task_once_and_clients_see_no_change(scene: Scene) -> None:
+    claim = await scene.running(reply=Reply.REQUEST)
+    before = await scene.row(claim)
+    task = await scene.store.detach(claim)
+    assert (task.reply, task.version, task.updated_at) == (Reply.TASK, 1, claim.task.updated_at)
+    assert await scene.row(claim) == before | {"reply": "task"}
+    assert await scene.store.detach(claim) == task
+
+
+async def test_a_task_that_has_detached_is_still_one_in_its_next_attempt(scene: Scene) -> None:
+    claim = await scene.running(reply=Reply.REQUEST)
+    await scene.store.detach(claim)
+    await scene.store.release(claim.worker_id, attempt_of(claim))
+    assert (await scene.claim(claim.task)).task.reply is Reply.TASK
 
 
 async def test_a_change_is_later_than_the_one_before_even_if_the_clock_went_back(scene: Scene) -> None:

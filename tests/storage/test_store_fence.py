@@ -18,6 +18,7 @@ Write = Callable[[Store, Claim], Awaitable[object]]
 WRITES: dict[str, Write] = {
     "step": lambda store, claim: store.step(claim, "fetch", Json("1")),
     "status": lambda store, claim: store.status(claim, "halfway"),
+    "detach": lambda store, claim: store.detach(claim),
     "ask": lambda store, claim: store.ask(claim, [question("colour")]),
     "finish": lambda store, claim: store.finish(claim, RESULT),
     "fail": lambda store, claim: store.fail(claim, ERROR, "It broke", internal="why"),
@@ -101,7 +102,7 @@ async def test_a_task_that_expired_is_refused(scene: Scene, write: Write) -> Non
 
 async def test_what_finished_can_no_longer_be_asked_or_told(scene: Scene) -> None:
     claim = await scene.completed()
-    for name in ("step", "status", "ask"):
+    for name in ("step", "status", "detach", "ask"):
         await refused(scene, WRITES[name], claim)
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from app.domain.task import Question, Status
+from app.domain.task import REQUEST_STATE_MS, Json, Question, Reply, Status
 from app.errors import StaleAttempt
 from tests.storage.scene import OWNER, RESULT, Scene, question, response
 
@@ -35,6 +35,76 @@ async def test_a_question_does_not_wait_beyond_the_ttl(scene: Scene) -> None:
     claim = await scene.parked(answer_within_ms=60_000, ttl_ms=30_000)
     row = await scene.row(claim)
     assert row["deadline_at"] == row["created_at"] + timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(("within_ms", "waits_ms"), [(604_800_000, REQUEST_STATE_MS), (60_000, 60_000)])
+async def test_a_question_on_a_request_waits_no_longer_than_its_state_is_good(
+    scene: Scene, within_ms: int, waits_ms: int
+) -> None:
+    claim = await scene.parked(answer_within_ms=within_ms, reply=Reply.REQUEST)
+    row = await scene.row(claim)
+    assert row["deadline_at"] == row["updated_at"] + timedelta(milliseconds=waits_ms)
+
+
+async def test_a_question_that_waits_for_a_request_gets_the_tools_time_once_the_task_is_detached(scene: Scene) -> None:
+    claim = await scene.parked(answer_within_ms=604_800_000, reply=Reply.REQUEST)
+    before = await scene.row(claim)
+    task = await scene.store.detach_for(OWNER, claim.task_id)
+    assert task is not None
+    assert (task.reply, task.status, task.version) == (Reply.TASK, Status.INPUT_REQUIRED, before["version"])
+    row = await scene.row(claim)
+    week = timedelta(days=7)
+    assert before["updated_at"] + week < row["deadline_at"] < before["updated_at"] + week + timedelta(minutes=5)
+    assert row | {"reply": "request", "deadline_at": None} == before | {"deadline_at": None}
+
+
+async def test_a_detached_question_does_not_wait_beyond_the_ttl(scene: Scene) -> None:
+    claim = await scene.parked(ttl_ms=30_000, reply=Reply.REQUEST)
+    await scene.store.detach_for(OWNER, claim.task_id)
+    row = await scene.row(claim)
+    assert row["deadline_at"] == row["created_at"] + timedelta(seconds=30)
+
+
+async def test_a_task_that_waits_or_runs_keeps_its_deadline_when_it_is_detached(scene: Scene) -> None:
+    for task in (await scene.queued(reply=Reply.REQUEST, ttl_ms=60_000), await scene.running(reply=Reply.REQUEST)):
+        before = await scene.row(task)
+        assert await scene.store.detach_for(OWNER, task.task_id) is not None
+        assert await scene.row(task) == before | {"reply": "task"}
+
+
+async def test_nothing_is_detached_that_has_ended_or_has_a_handle_or_is_anothers(scene: Scene) -> None:
+    ended, handed = await scene.completed(reply=Reply.REQUEST), await scene.running()
+    other = await scene.running(reply=Reply.REQUEST)
+    before = [await scene.everything(claim) for claim in (ended, handed, other)]
+    assert await scene.store.detach_for(OWNER, ended.task_id) is None
+    assert await scene.store.detach_for(OWNER, handed.task_id) is None
+    assert await scene.store.detach_for("mallory", other.task_id) is None
+    assert [await scene.everything(claim) for claim in (ended, handed, other)] == before
+
+
+@pytest.mark.parametrize("answers", [{}, {"colour": response()}, {"age": response()}])
+async def test_what_a_later_request_declares_replaces_what_the_first_one_did(
+    scene: Scene, answers: dict[str, Json]
+) -> None:
+    claim = await scene.parked("colour", "size")
+    declared = Json('{"sampling": {}}')
+    task = await scene.store.answer(OWNER, claim.task_id, answers, capabilities=declared)
+    assert (task is None) == ("colour" not in answers)
+    (request,) = await scene.children(claim, "task_requests")
+    assert request["capabilities"] == declared
+    await scene.store.answer(OWNER, claim.task_id, {"colour": response()})
+    task = await scene.store.answer(OWNER, claim.task_id, {"size": response()})
+    assert task is not None
+    assert (await scene.claim(task)).capabilities == declared
+
+
+async def test_what_is_declared_by_others_or_too_late_changes_nothing(scene: Scene) -> None:
+    parked, running = await scene.parked("colour"), await scene.running()
+    before = [await scene.everything(claim) for claim in (parked, running)]
+    declared = Json('{"sampling":{}}')
+    assert await scene.store.answer("mallory", parked.task_id, {"colour": response()}, capabilities=declared) is None
+    assert await scene.store.answer(OWNER, running.task_id, {}, capabilities=declared) is None
+    assert [await scene.everything(claim) for claim in (parked, running)] == before
 
 
 async def test_asked_twice_is_asked_once(scene: Scene) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from app.domain.task import Claim, Json, Status, Task
 from app.errors import StaleAttempt
-from app.storage import statements as sql
+from app.storage import fleet
 from app.storage.database import Database
 from app.storage.store import Store
 from tests.storage.racing import deadlocks, look_for_deadlocks_soon
@@ -61,7 +61,7 @@ class Storm:
         for _ in range(ROUNDS):
             worker_id = uuid4()
             if self.chance.random() < 0.8:  # without a row anybody may take it for lost at any time
-                await self.database.fetch(sql.REGISTER, worker_id, "here", 1, "0", TOOLS, 4, 60_000)
+                await self.database.fetch(fleet.REGISTER, worker_id, "here", 1, "0", TOOLS, 4, 60_000)
             for claim in await self.store.claim(worker_id, TOOLS, 4):
                 with suppress(StaleAttempt):
                     await self.attempt(claim)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WAIT_SECONDS = 60.0
+STATE_KEY = "a key of the tests that is worth nothing at all"
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,15 @@ class Command:
 
 @contextmanager
 def perdure(folder: Path, *arguments: str | Path, **environment: str) -> Iterator[Command]:
-    """Start `python -m app ARGUMENTS` with no settings but these; at the end it is killed if it still runs.
+    """Start `python -m app ARGUMENTS` with no settings but these, and a key that `serve` needs; at the end it is
+    killed if it still runs.
 
     Args:
         folder: new, or an earlier command's; output goes there.
     """
     folder.mkdir(exist_ok=True)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "DATABASE_URL"))}
+    clean["PERDURE_REQUEST_STATE_KEY"] = STATE_KEY
     kept = {name: value for name, value in os.environ.items() if name.startswith("PERDURE_POSTGRES_")}
     command = [sys.executable, "-W", "error", "-m", "app", *map(str, arguments)]
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:

@@ -1,8 +1,8 @@
 """Judges every message that a test receives from the server.
 
-`check_reply` and `check_notification` return the parsed message, or fail with what is wrong with it. They judge by
-the models of the core protocol (mcp_types), by schemas of our own that are stricter and know what those models let
-pass (tests/schemas), and, where `use_official` names a folder, by the official JSON Schemas too.
+`check_reply`, `check_stream` and `check_notification` return what was parsed, or fail with what is wrong with it. They
+judge by the models of the core protocol (mcp_types), by schemas of our own that are stricter and know what those models
+let pass (tests/schemas), and, where `use_official` names a folder, by the official JSON Schemas too.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args
 
 from mcp_types import CreateMessageRequest, ElicitRequest, ListRootsRequest, methods
 from pydantic import TypeAdapter
 
+from tests.support.declared import check_declared
+from tests.support.events import read_events
 from tests.support.judges import Unexpected, demand, fail, fits, ours, parse, theirs, use_official
+from tests.support.older import check_older_result, is_older
 
-__all__ = ["Unexpected", "check_notification", "check_reply", "use_official"]
+__all__ = ["Streamed", "Unexpected", "check_notification", "check_reply", "check_stream", "use_official"]
 
 PUBLISHED, DRAFT = "2026-07-28", "DRAFT-2026-v1"
 _META = "io.modelcontextprotocol"
@@ -33,7 +37,7 @@ _DRAFT_CODES = {-32001, -32003, -32004}
 _STATUSES: dict[int, set[int]] = {code: {400} for code in (-32700, -32602, *_DRAFT_CODES, *_PUBLISHED_CODES)} | {
     -32600: set(range(400, 500)),
     -32601: {404},
-    -32603: {500, 503},
+    -32603: {429, 500, 503},
 }
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _INSIDE = re.compile(r"Traceback|File \"|site-packages|asyncpg|sqlalchemy|psycopg|\b(SELECT|INSERT|UPDATE|DELETE) ")
@@ -42,6 +46,21 @@ _QUESTIONS: dict[str, TypeAdapter[Any]] = {
     "sampling/createMessage": TypeAdapter(CreateMessageRequest),
     "roots/list": TypeAdapter(ListRootsRequest),
 }
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A reply that came as a stream.
+
+    Attributes:
+        message: the response, which is the last event.
+        notifications: what came before it, in order.
+        keepalives: how many comments there were.
+    """
+
+    message: dict[str, Any]
+    notifications: list[dict[str, Any]]
+    keepalives: int
 
 
 def check_reply(
@@ -61,18 +80,30 @@ def check_reply(
     if not body:
         demand(request is not None and "id" not in request and status == 202, f"an empty reply with status {status}")
         return {}
-    reply: dict[str, Any] = parse(body)
-    ours("core", "Response", reply)
-    _check_id(request, reply)
-    if "error" in reply:
-        _check_error(request or {}, status, reply, headers or {})
-    elif request is None:
-        fail("a result for a body that is no request")
-    else:
-        demand(status == 200, f"a result with status {status}")
-        judge = _RESULTS.get(request.get("method"), _no_result)
-        judge(request, reply["result"])
-    return reply
+    return _check_response(request, status, parse(body), headers or {})
+
+
+def check_stream(message: Mapping[str, Any] | bytes, body: bytes, headers: Mapping[str, str] | None = None) -> Streamed:
+    """Judge a reply that came as a stream of events: notifications of the request, and then its response.
+
+    Args:
+        message: what was sent, as a value or as the body.
+        headers: the request's headers; without an `Accept` the client takes JSON too.
+
+    Raises:
+        Unexpected: the stream is not what the server may send.
+    """
+    request = _sent(message) if isinstance(message, bytes) else message
+    if request is None or "id" not in request:
+        fail("a stream for what is no request")
+    accept = _header(headers or {}, "accept") or "*/*"
+    takes_json = "json" in accept or "*" in accept
+    demand(request.get("method") == "tools/call" or not takes_json, f"a stream for {request.get('method')!r}")
+    events, keepalives = read_events(body)
+    notifications = [check_notification(event) for event in events[:-1]]
+    _check_progress(request, notifications)
+    response = _check_response(request, None, parse(events[-1]), headers or {})
+    return Streamed(response, notifications, keepalives)
 
 
 def check_notification(
@@ -127,14 +158,52 @@ def _check_id(request: Mapping[str, Any] | None, reply: Mapping[str, Any]) -> No
         demand(request is None or "id" not in reply, f"the id {reply.get('id')!r} for a message without one")
 
 
-def _check_error(request: Mapping[str, Any], status: int, reply: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+def _check_response(
+    request: Mapping[str, Any] | None, status: int | None, reply: dict[str, Any], headers: Mapping[str, str]
+) -> dict[str, Any]:
+    """Judge a response; None stands for the status of a stream, which has begun before anything is known."""
+    ours("core", "Response", reply)
+    _check_id(request, reply)
+    in_header, in_body = _header(headers, "mcp-protocol-version"), _meta(request or {}, "protocolVersion")
+    older = is_older((request or {}).get("method"), in_header, in_body)
+    if "error" in reply:
+        code = reply["error"]["code"]
+        readable = older and in_header is not None and "id" in reply
+        expected = {200} if readable else _STATUSES.get(code, {200})
+        demand(status is None or status in expected, f"the error {code} with status {status}")
+        versions = {version for version in (in_header, in_body) if isinstance(version, str)}
+        _check_error(request or {}, versions, reply)
+    elif request is None:
+        fail("a result for a body that is no request")
+    else:
+        demand(status in (None, 200), f"a result with status {status}")
+        if older:
+            check_older_result(request, in_header, reply["result"])
+        else:
+            _RESULTS.get(request.get("method"), _no_result)(request, reply["result"])
+    return reply
+
+
+def _check_progress(request: Mapping[str, Any], notifications: list[dict[str, Any]]) -> None:
+    """Only progress, of the one who asked for it, and forwards (core, "Progress")."""
+    params = request.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    token, reached = meta.get("progressToken") if isinstance(meta, dict) else None, float("-inf")
+    for notification in notifications:
+        method, said = notification["method"], notification.get("params", {})
+        demand(method == "notifications/progress", f"{method} on the stream of a request")
+        demand(token is not None, "progress that was not asked for")
+        demand(_same(said["progressToken"], token), f"progress for {said['progressToken']!r} instead of {token!r}")
+        demand(said["progress"] > reached, f"progress from {reached} to {said['progress']}")
+        reached = said["progress"]
+
+
+def _check_error(request: Mapping[str, Any], versions: set[str], reply: Mapping[str, Any]) -> None:
     code, message = reply["error"]["code"], reply["error"]["message"]
-    demand(status in _STATUSES.get(code, {200, 400, 500}), f"the error {code} with status {status}")
     demand(len(message) <= 1000, f"an error message of {len(message)} characters")
     demand(not _CONTROL.search(message), f"control characters in the error message {message!r}")
     demand(not _INSIDE.search(message), f"an error message that tells of the inside: {message!r}")
     if code in _DRAFT_CODES or code in _PUBLISHED_CODES:
-        versions = _versions(request, headers)
         draft = PUBLISHED not in versions and (not versions or DRAFT in versions)
         demand(draft is (code in _DRAFT_CODES), f"the number {code} to a request that declares {versions or 'nothing'}")
     if code in (-32003, -32021) and request.get("method") in _TASK_RESULTS:
@@ -161,7 +230,9 @@ def _check_call(request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
             _check_times(result)
         case "input_required":
             _core("tools/call", "InputRequiredResult", result)
+            demand("requestState" in result, "a question without the state to come back with")
             _check_questions(result.get("inputRequests", {}))
+            check_declared(result.get("inputRequests", {}), _meta(request, "clientCapabilities") or {})
         case _:
             _core("tools/call", "CallToolResult", result)
             ours("core", "ResultMeta", result.get("_meta"))
@@ -240,9 +311,8 @@ def _meta(request: Mapping[str, Any], key: str) -> Any:
     return meta.get(f"{_META}/{key}") if isinstance(meta, dict) else None
 
 
-def _versions(request: Mapping[str, Any], headers: Mapping[str, str]) -> set[str]:
-    named = [value for name, value in headers.items() if name.lower() == "mcp-protocol-version"]
-    return {version for version in (*named, _meta(request, "protocolVersion")) if isinstance(version, str)}
+def _header(headers: Mapping[str, str], name: str) -> str | None:
+    return next((value for key, value in headers.items() if key.lower() == name), None)
 
 
 def _declares_tasks(request: Mapping[str, Any]) -> bool:

@@ -6,12 +6,13 @@ import base64
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import aiohttp
 
-from tests.support.oracle import check_reply
+from tests.support.oracle import Streamed, check_reply, check_stream
 
 PUBLISHED = "2026-07-28"
 DRAFT = "DRAFT-2026-v1"
@@ -22,13 +23,25 @@ _NAMED_BY = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskI
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP response."""
+    """An HTTP response.
+
+    Attributes:
+        message: the JSON-RPC response; `{}` for an empty body.
+        notifications: what came before it on a stream, in order.
+        keepalives: how many comments came on a stream.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     message: dict[str, Any]
-    """The JSON-RPC message; `{}` for an empty body."""
+    notifications: list[dict[str, Any]] = field(default_factory=list)
+    keepalives: int = 0
+
+    @property
+    def streamed(self) -> bool:
+        """True where the reply came as a stream of events."""
+        return _is_stream(self.headers)
 
     @property
     def result(self) -> dict[str, Any]:
@@ -73,11 +86,39 @@ class Client:
         Args:
             unread: the server turns it away before it reads the body, and so without the request's id.
         """
-        sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **(headers or {})}
-        async with self.session.post(self.url, data=io.BytesIO(body), headers=sent) as response:
-            received = await response.read()
-        message = check_reply(b"" if unread else body, response.status, received, sent)
-        return Reply(response.status, response.headers, received, message)
+        async with self.sending(body, headers) as response:
+            return await self.receive(response, b"" if unread else body, headers)
+
+    def sending(
+        self, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Send bytes, for a test that looks at a stream while it is open."""
+        return self.session.post(self.url, data=io.BytesIO(body), headers=_usual(headers))
+
+    async def receive(
+        self,
+        response: aiohttp.ClientResponse,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        received: bytes = b"",
+    ) -> Reply:
+        """Read to the end what comes back, and check it.
+
+        Args:
+            body: what was sent, with its headers.
+            received: what has been read of the stream before.
+        """
+        received += await response.read()
+        if _is_stream(response.headers):
+            assert response.status == 200
+            streamed = check_stream(body, received, _usual(headers))
+        else:
+            assert not received or response.content_type == "application/json"
+            streamed = Streamed(check_reply(body, response.status, received, _usual(headers)), [], 0)
+        return Reply(
+            response.status, response.headers, received, streamed.message, streamed.notifications, streamed.keepalives
+        )
 
     async def rpc(self, method: str, params: dict[str, Any] | None = None, *, request_id: str | int = 1) -> Reply:
         """Send a request as this client would."""
@@ -112,6 +153,14 @@ class Client:
         if isinstance(name, str):
             headers["Mcp-Name"] = _encoded(name)
         return headers
+
+
+def _usual(headers: Mapping[str, str] | None) -> dict[str, str]:
+    return {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **(headers or {})}
+
+
+def _is_stream(headers: Mapping[str, str]) -> bool:
+    return headers.get("Content-Type") == "text/event-stream"
 
 
 def _encoded(value: str) -> str:

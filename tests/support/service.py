@@ -19,19 +19,26 @@ from app.domain.task import Claim, Json, Question
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
 from app.http.server import PATH, Server
+from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
+from app.methods.inline import Inline
+from app.methods.limits import Limits
 from app.methods.local import LocalTools
+from app.methods.request_state import RequestStates
 from app.methods.tasks import Tasks
 from app.methods.tools import Tools
 from app.storage.database import Database
 from app.storage.store import Store
+from app.storage.watches import Watches
 from app.tools.catalogue import Catalogue
-from app.tools.registry import Registry
+from app.tools.registry import Registry, Tool
 from app.wire.envelope import dumps
 from tests.support.fixture_tools import registry
 from tests.support.rpc import TASKS, Client
+from tests.support.worker import working
 
 HOST = "127.0.0.1"
+KEY = b"a key of the tests, of no worth at all"
 DONE = Json('{"content":[{"type":"text","text":"done"}],"isError":false,"resultType":"complete"}')
 OUT_OF_PAPER = Json('{"code":4711,"message":"Out of paper","data":{"b":1,"a":[1.50]}}')
 
@@ -105,6 +112,10 @@ async def serving(
     patience_seconds: float = 30.0,
     lenient_task_names: bool = True,
     body_seconds: float = 60.0,
+    keepalive_seconds: float = 5.0,
+    wait_seconds: float | None = None,
+    companions: bool = False,
+    limits: dict[str, int] | None = None,
     **options: Any,
 ) -> AsyncIterator[Service]:
     """Start the API with these tools loaded and published, and stop it."""
@@ -112,9 +123,16 @@ async def serving(
     async with Database(db_url, connections=5, patience_seconds=patience_seconds) as database:
         store, local = Store(database), LocalTools(threads=2)
         await store.publish_tools(tools.catalogue())
-        catalogue = Catalogue(store, tools)
-        methods = Methods(Tools(store, catalogue, local), Tasks(store))
-        endpoint = Endpoint(methods, lenient_task_names=lenient_task_names, body_seconds=body_seconds)
+        watches = Watches(None, poll_seconds=0.05)
+        catalogue = Catalogue(store, Registry([*tools, *(companion_tools(store, watches) if companions else ())]))
+        inline = Inline(store, watches, RequestStates([KEY]), companions=companions, wait_seconds=wait_seconds)
+        methods = Methods(Tools(store, catalogue, local, inline, Limits(store, **limits or {})), Tasks(store))
+        endpoint = Endpoint(
+            methods,
+            lenient_task_names=lenient_task_names,
+            body_seconds=body_seconds,
+            keepalive_seconds=keepalive_seconds,
+        )
         server = Server(endpoint, guard, **options)
         port = await server.start(HOST, 0)
         connection = await asyncpg.connect(db_url)
@@ -134,3 +152,13 @@ async def service(db_url: str) -> AsyncIterator[Service]:
     """The API with the tools of `tests.support.fixture_tools`."""
     async with serving(db_url) as running:
         yield running
+
+
+@asynccontextmanager
+async def serving_with_worker(db_url: str, *tools: Tool, **options: Any) -> AsyncIterator[Service]:
+    """Start the API and a worker that has these tools, both in this loop; `options` are those of `serving`."""
+    async with (
+        serving(db_url, Registry(tools), **options) as service,
+        working(db_url, *[tool for tool in tools if tool.options.task != "never"]),
+    ):
+        yield service

@@ -14,7 +14,8 @@ from tests.support import judges
 from tests.support.oracle import Unexpected, check_notification, check_reply, use_official
 
 TASK_ID = "01970c3e-5b1a-7c3d-9e2f-0123456789ab"
-META = {"io.modelcontextprotocol/serverInfo": {"name": "perdure", "version": "0.1.0"}}
+IO = "io.modelcontextprotocol"
+META = {f"{IO}/serverInfo": {"name": "perdure", "version": "0.1.0"}}
 TASK = {
     "taskId": TASK_ID,
     "status": "working",
@@ -50,8 +51,15 @@ def error(code: int, message: str = "It is wrong", **members: Any) -> Message:
     return {"jsonrpc": "2.0", "id": 7, "error": {"code": code, "message": message, **members}}
 
 
+def declaring(**capabilities: Any) -> Message:
+    message = request("tools/call", name="greet", arguments={})
+    message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] |= capabilities
+    return message
+
+
 GET = request("tasks/get", taskId=TASK_ID)
-CALL = request("tools/call", name="greet", arguments={})
+CALL = declaring()
+ASKABLE = declaring(elicitation={}, sampling={}, roots={})
 MISSING: Message = {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
 VERSIONS = {"supported": ["2026-07-28"], "requested": "1999-01-01"}
 
@@ -72,7 +80,11 @@ GOOD: dict[str, tuple[Message, int, Message]] = {
     ),
     "call, complete": (CALL, 200, result(**TOOL_RESULT)),
     "call, task": (CALL, 200, result(**TASK | {"resultType": "task"})),
-    "call, question": (CALL, 200, result(resultType="input_required", inputRequests={"a": QUESTION}, requestState="s")),
+    "call, question": (
+        ASKABLE,
+        200,
+        result(resultType="input_required", inputRequests={"a": QUESTION}, requestState="s"),
+    ),
     "get, working": (GET, 200, result(**TASK, statusMessage="Step 1")),
     "get, asking": (GET, 200, result(**TASK | {"status": "input_required"}, inputRequests={"name": QUESTION})),
     "get, completed": (GET, 200, result(**TASK | {"status": "completed"}, result=TOOL_RESULT)),
@@ -107,10 +119,10 @@ def test_accepts_what_the_server_is_to_send(name: str) -> None:
     assert check_reply(encode(sent), status, encode(reply)) == reply
 
 
-def put(*path: str, value: Any) -> Callable[[Message], None]:
+def put(*path: str | int, value: Any) -> Callable[[Message], None]:
     """A change that sets the member at the path."""
 
-    def change(reply: Message) -> None:
+    def change(reply: Any) -> None:
         for step in path[:-1]:
             reply = reply[step]
         reply[path[-1]] = value
@@ -118,10 +130,10 @@ def put(*path: str, value: Any) -> Callable[[Message], None]:
     return change
 
 
-def drop(*path: str) -> Callable[[Message], None]:
+def drop(*path: str | int) -> Callable[[Message], None]:
     """A change that takes the member at the path away."""
 
-    def change(reply: Message) -> None:
+    def change(reply: Any) -> None:
         for step in path[:-1]:
             reply = reply[step]
         del reply[path[-1]]
@@ -195,6 +207,12 @@ BAD: list[tuple[str, list[str], Callable[[Message], None]]] = [
     ("no content", ["call, complete"], drop("result", "content")),
     ("unknown content", ["call, complete"], put("result", "content", value=[{"type": "smell"}])),
     ("isError as text", ["call, complete"], put("result", "isError", value="yes")),
+    ("a question on the request without state", ["call, question"], drop("result", "requestState")),
+    (
+        "a question on the request with a state that is no text",
+        ["call, question"],
+        put("result", "requestState", value=7),
+    ),
     ("a question on the request without both", ["call, question"], put("result", "inputRequests", value={})),
     ("no versions", ["discover"], drop("result", "supportedVersions")),
     ("the extension with a setting", ["discover"], put("result", "capabilities", "extensions", value={"x": 1})),
@@ -300,6 +318,40 @@ def test_an_id_that_cannot_be_one_is_not_sent_back() -> None:
 def test_lone_surrogates_and_large_numbers_are_judged_like_other_values() -> None:
     content = [{"type": "text", "text": "\ud800"}]
     check_reply(CALL, 200, encode(result(content=content, structuredContent=10**400)))
+
+
+URL_QUESTION = {
+    "method": "elicitation/create",
+    "params": {"mode": "url", "message": "Sign in", "url": "https://example.com", "elicitationId": "1"},
+}
+SAMPLING: Message = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 10}}
+SAMPLING_WITH_TOOLS = {"method": "sampling/createMessage", "params": SAMPLING["params"] | {"tools": []}}
+ROOTS = {"method": "roots/list"}
+
+
+@pytest.mark.parametrize(
+    ("question", "enough", "lacking"),
+    [
+        (QUESTION, [{"elicitation": {}}, {"elicitation": {"form": {}}}], [{}, {"elicitation": {"url": {}}}]),
+        (
+            URL_QUESTION,
+            [{"elicitation": {"form": {}, "url": {}}}],
+            [{"elicitation": {}}, {"elicitation": {"form": {}}}],
+        ),
+        (SAMPLING, [{"sampling": {}}], [{}, {"elicitation": {}, "roots": {}}]),
+        (SAMPLING_WITH_TOOLS, [{"sampling": {"tools": {}}}], [{"sampling": {}}]),
+        (ROOTS, [{"roots": {}}], [{}]),
+    ],
+)
+def test_a_question_on_the_request_is_of_a_kind_that_the_request_declares(
+    question: Message, enough: list[Message], lacking: list[Message]
+) -> None:
+    reply = encode(result(resultType="input_required", inputRequests={"a": question}, requestState="s"))
+    for capabilities in enough:
+        check_reply(declaring(**capabilities), 200, reply)
+    for capabilities in lacking:
+        with pytest.raises(Unexpected):
+            check_reply(declaring(**capabilities), 200, reply)
 
 
 class TestNotifications:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.domain.task import Json, NewTask, Status, TaskState, new_task_id
+from app.domain.task import Json, NewTask, Reply, Status, TaskState, new_task_id
 from app.storage.database import Database
 from app.storage.store import Store
 from app.tools.registry import Registry, Tool
@@ -35,6 +35,7 @@ class Tasks:
         *,
         capabilities: dict[str, Any] | None = None,
         revision: str | None = None,
+        reply: Reply = Reply.TASK,
         **arguments: Any,
     ) -> UUID:
         """Create a task of this tool."""
@@ -45,6 +46,7 @@ class Tasks:
             params=dumps({"name": tool.name, "arguments": arguments}),
             capabilities=dumps(capabilities or {}),
             policy=tool.options.to_policy(),
+            reply=reply,
             revision=revision,
         )
         return (await self.store.create(new)).task_id

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 from structlog.testing import capture_logs
 
 from app.domain.task import Json
@@ -18,10 +19,12 @@ from app.storage.database import Database
 from app.storage.rows import CatalogueRow
 from app.storage.store import Store
 from app.tools.catalogue import Catalogue
+from app.tools.header_params import HeaderParam
 from app.tools.options import TaskMode
 from app.tools.registry import Registry, Tool, tool
 from tests.support.cable import cable_to
 
+Mirrored = Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]
 TIMES: dict[str, Any] = {"fresh_seconds": inf, "unknown_seconds": inf}
 
 
@@ -101,6 +104,20 @@ async def test_what_is_listed_is_the_text_that_was_published(store: Store) -> No
     assert odd.arguments.check({"count": "two"}) is not None
 
 
+async def test_an_entry_names_the_arguments_that_are_mirrored_into_headers(store: Store) -> None:
+    def mirroring(name: str, task: TaskMode) -> Tool:
+        @tool(name=name, task=task, description="Nothing")
+        async def nothing(place: Mirrored, count: int = 1) -> None: ...
+
+        return nothing
+
+    await store.publish_tools(Registry([mirroring("away", "auto")]).catalogue())
+    catalogue = Catalogue(store, Registry([mirroring("here", "never")]))
+    headers = {entry.name: entry.headers for entry in await catalogue.entries()}
+    region = (HeaderParam("Region", ("place",)),)
+    assert headers == {"away": region, "here": region, "job": ()}
+
+
 async def test_a_fresh_list_is_not_read_again(store: CountingStore) -> None:
     catalogue = Catalogue(store, **TIMES)
     for _ in range(3):
@@ -164,6 +181,7 @@ async def test_an_entry_is_compiled_once_until_it_changes(store: CountingStore) 
         {"definition": Json("{}")},
         {"definition": Json('{"name":"bad","inputSchema":{"type":"no such type"}}')},
         {"definition": Json('{"name":"bad","inputSchema":{"$ref":"https://example.com/schema"}}')},
+        {"definition": Json('{"name":"bad","inputSchema":{"type":"object","x-mcp-header":"Region"}}')},
         {"options": Json('{"task":"sometimes"}')},
         {"options": Json("[]")},
     ],

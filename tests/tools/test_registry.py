@@ -109,6 +109,15 @@ def test_options_become_the_policy_in_milliseconds() -> None:
     )
 
 
+def test_how_a_call_is_answered_is_no_part_of_its_tasks_policy() -> None:
+    asks_first = tool(starts="request", task="required")(say).options
+    quick = tool(inline_budget="2s")(say).options
+    assert (asks_first.starts, asks_first.inline_budget_ms) == ("request", None)
+    assert (quick.starts, quick.inline_budget_ms) == ("task", 2_000)
+    assert asks_first.to_policy() == quick.to_policy() == Policy()
+    assert ToolOptions.model_validate_json(quick.model_dump_json()) == quick
+
+
 def test_without_options_the_policy_is_the_default_one() -> None:
     assert tool(say).options.to_policy() == Policy() == ToolOptions().to_policy()
 
@@ -131,6 +140,13 @@ def test_without_options_the_policy_is_the_default_one() -> None:
         ({"retention": 5}, "retention"),
         ({"poll_interval": "2d"}, "poll_interval: .* longer than 1d"),
         ({"poll_interval": timedelta(0)}, "poll_interval"),
+        ({"starts": "never"}, "starts"),
+        ({"inline_budget": "0s"}, "inline_budget: .* no time at all"),
+        ({"inline_budget": "61s"}, "inline_budget: .* longer than 60s"),
+        ({"task": "never", "starts": "request"}, 'starts: a tool with task="never" .* on the request'),
+        ({"task": "never", "inline_budget": "2s"}, 'inline_budget: a tool with task="never" .* on the request'),
+        ({"task": "required", "inline_budget": "2s"}, 'inline_budget: a tool with task="required" .* with a task'),
+        ({"starts": "request", "inline_budget": "2s"}, 'inline_budget: a tool with starts="request"'),
     ],
 )
 def test_wrong_options_are_refused_with_the_tool_the_file_and_the_option(options: dict[str, Any], said: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from mcp_types import Tool as WireTool
 from pydantic import AfterValidator, BaseModel, Field
 
-from app.errors import InvalidArguments
+from app.errors import DeclarationError, InvalidArguments
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.registry import Tool, tool
 
@@ -314,3 +314,45 @@ def test_a_default_that_json_does_not_have_stays_out_of_the_schema() -> None:
     properties = quiet.definition["inputSchema"]["properties"]
     assert properties["marker"] == {}
     assert properties["names"]["default"] == ["a", "b", "c"]
+
+
+REACHABLE = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {"address": {"$anchor": "place", "type": "object"}},
+    "properties": {"phone": {"type": "string"}, "place": {"$ref": "#place"}},
+    "if": {"required": ["place"]},
+    "then": True,
+    "else": {"required": ["phone"]},
+    "additionalProperties": False,
+}
+
+
+def test_a_schema_that_the_author_has_written_is_shown_as_it_is_and_holds_arguments() -> None:
+    @tool(input_schema=REACHABLE)
+    def reach(phone: str | None = None, place: Address | None = None) -> None:
+        """Reach somebody."""
+
+    assert reach.definition["inputSchema"] == REACHABLE
+    assert reach.bind({"phone": "1"}) == {"phone": "1", "place": None}
+    assert reach.bind({"place": {"street": "Elm", "number": 1}})["place"] == Address(street="Elm", number=1)
+    assert '"phone" is a required property' in refusal(reach, {})
+    assert "place.number" in refusal(reach, {"place": {"street": "Elm"}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"properties": {"phone": {"type": "string"}}}, r'must have "type": "object"'),
+        ({"type": "object", "properties": {"fax": {}}}, r"the property 'fax', but there is no such parameter"),
+        ({"type": "object", "properties": {"phone": {"type": "text"}}}, r"the schema cannot be used"),
+    ],
+)
+def test_a_schema_that_the_parameters_do_not_take_is_refused_where_it_is_declared(
+    schema: dict[str, Any], said: str
+) -> None:
+    def reach(phone: str) -> None:
+        """Reach somebody."""
+
+    with pytest.raises(DeclarationError, match=rf"'reach' in .*test_signature\.py:\d+: .*{said}"):
+        tool(input_schema=schema)(reach)

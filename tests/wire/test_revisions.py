@@ -15,10 +15,12 @@ from app.errors import ErrorKind, Refusal
 from app.wire.envelope import Message
 from app.wire.headers import decode_header
 from app.wire.revisions import (
+    LEGACY,
     SUPPORTED,
     Context,
     Revision,
     code,
+    error_status,
     http_status,
     missing_capability,
     missing_tasks_capability,
@@ -131,14 +133,50 @@ class TestDraft:
             assert (context.revision, context.declared) == (Revision.DRAFT, DRAFT)
 
 
-@pytest.mark.parametrize("version", [PUBLISHED, DRAFT, None])
+@pytest.mark.parametrize("version", LEGACY)
+class TestOlder:
+    """A request that declares an older revision, as its header alone can, says nothing of its client."""
+
+    def test_nothing_else_is_required_of_it(self, version: str) -> None:
+        context = read(message(), {"MCP-Protocol-Version": version})
+        assert (context.revision, context.declared, context.legacy) == (Revision(version), version, True)
+
+    def test_what_newer_revisions_put_into_meta_is_passed_over(self, version: str) -> None:
+        tasks: dict[str, Any] = {"extensions": {TASKS: {}}}
+        for meta in ({CAPABILITIES: tasks, CLIENT: {"name": "x", "version": "1"}}, {CAPABILITIES: 7, CLIENT: "x"}):
+            context = read(message(meta), {"MCP-Protocol-Version": version})
+            assert (context.capabilities, context.client_info, context.declares_tasks) == ({}, None, False)
+
+    def test_its_progress_token_and_its_trace_are_read(self, version: str) -> None:
+        meta = {"progressToken": 7, "traceparent": "00-1-2-01"}
+        context = read(message(meta), {"MCP-Protocol-Version": version})
+        assert (context.progress_token, context.trace) == (7, {"traceparent": "00-1-2-01"})
+
+    def test_meta_may_repeat_the_version_but_not_declare_it(self, version: str) -> None:
+        request = message({V: version})
+        assert read(request, {"MCP-Protocol-Version": version}).legacy
+        refusal = refused(request)
+        assert (refusal.kind, refusal.data) == (VERSION, {"supported": [PUBLISHED, DRAFT], "requested": version})
+
+    def test_it_is_not_offered(self, version: str) -> None:
+        assert version not in SUPPORTED
+
+
+def test_a_request_of_today_is_not_an_older_one() -> None:
+    assert not read(message(META), HEADERS).legacy
+    assert not read(message({V: DRAFT})).legacy
+    assert not read(message()).legacy
+
+
+@pytest.mark.parametrize("version", [PUBLISHED, DRAFT, None, *LEGACY])
 class TestMatching:
     """A header that is there must say what the body says, whatever the revision."""
 
     def given(self, version: str | None) -> tuple[dict[str, Any], dict[str, str]]:
         if version is None:
             return {}, without(HEADERS, "MCP-Protocol-Version")
-        return META | {V: version}, HEADERS | {"MCP-Protocol-Version": version}
+        meta = {} if version in LEGACY else META | {V: version}
+        return meta, HEADERS | {"MCP-Protocol-Version": version}
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -204,7 +242,7 @@ class TestMatching:
 class TestVersions:
     """What becomes of versions that are not served, or that contradict each other."""
 
-    @pytest.mark.parametrize("version", ["1999-01-01", "v999.0.0", "2025-11-25", "2025-06-18", "draft", ""])
+    @pytest.mark.parametrize("version", ["1999-01-01", "v999.0.0", "2024-11-05", "draft", ""])
     def test_an_unknown_one_is_refused_with_what_is_served(self, version: str) -> None:
         header = {"MCP-Protocol-Version": version}
         for request, headers in ((message({V: version}), header), (message({V: version}), {}), (message(), header)):
@@ -229,6 +267,11 @@ class TestVersions:
             (DRAFT, "1999-01-01", -32001),
             ("1999-01-01", DRAFT, -32001),
             ("1999-01-01", "1999-01-02", -32020),
+            ("2025-11-25", PUBLISHED, -32020),
+            ("2025-11-25", DRAFT, -32001),
+            (PUBLISHED, "2025-11-25", -32020),
+            ("2025-11-25", "2025-06-18", -32020),
+            ("2025-11-25", "1999-01-01", -32020),
         ],
     )
     def test_two_different_ones_are_a_mismatch(self, in_header: str, in_body: str, number: int) -> None:
@@ -248,6 +291,9 @@ class TestVersions:
             (message({V: ["x"]}), {}, Revision.DRAFT),
             (message({V: {}}), {"MCP-Protocol-Version": PUBLISHED}, Revision.V2026_07_28),
             (message("no object"), {}, Revision.DRAFT),
+            (None, {"MCP-Protocol-Version": "2025-06-18"}, Revision.V2025_06_18),
+            (message({V: PUBLISHED}), {"MCP-Protocol-Version": "2025-06-18"}, Revision.V2026_07_28),
+            (message({V: "2025-06-18"}), {}, None),
         ],
     )
     def test_the_revision_of_a_refused_request_is_found_without_fail(
@@ -345,18 +391,53 @@ class TestNumbers:
     def test_each_refusal_has_its_number_and_status(
         self, kind: ErrorKind, published: int, draft: int, status: int
     ) -> None:
-        assert code(kind, Revision.V2026_07_28) == code(kind, None) == published
+        assert {code(kind, revision) for revision in (None, Revision.V2026_07_28, *map(Revision, LEGACY))} == {
+            published
+        }
         assert code(kind, Revision.DRAFT) == draft
         assert http_status(kind) == status
 
     def test_every_kind_of_refusal_has_a_number(self) -> None:
         assert all(code(kind, revision) for kind in ErrorKind for revision in (None, *Revision))
 
+    @pytest.mark.parametrize(
+        ("number", "published", "draft"),
+        [
+            (-32602, 400, 400),
+            (-32601, 404, 404),
+            (-32603, 500, 500),
+            (-32021, 400, 200),
+            (-32003, 200, 400),
+            (4711, 200, 200),
+            (-32050, 200, 200),
+        ],
+    )
+    def test_an_error_of_a_tool_has_the_status_of_the_refusal_with_its_number(
+        self, number: int, published: int, draft: int
+    ) -> None:
+        assert error_status(number, Revision.V2026_07_28) == error_status(number, None) == published
+        assert error_status(number, Revision.DRAFT) == draft
+
     def test_the_missing_capability_is_named_as_a_client_would_declare_it(self) -> None:
         refusal = missing_tasks_capability()
         assert refusal.kind is ErrorKind.MISSING_CAPABILITY
         assert refusal.data == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
         assert "sampling" in missing_capability({"sampling": {}}).message
+
+
+class TestParameters:
+    """The headers that mirror arguments."""
+
+    def test_they_are_kept_as_they_were_sent_by_name_in_lower_case(self) -> None:
+        sent = {"Mcp-Param-Region": " eu ", "MCP-PARAM-X-Y": "=?base64?IA==?=", "Mcp-Name": "greet", "Mcp-Param": "no"}
+        assert read(message(), sent).parameters == {"region": "eu", "x-y": "=?base64?IA==?="}
+
+    def test_one_that_is_repeated_has_all_its_values(self) -> None:
+        doubled = CIMultiDict([("Mcp-Param-Region", "eu"), ("mcp-param-region", "us")])
+        assert read_context(message(), CIMultiDictProxy(doubled)).parameters == {"region": "eu, us"}
+
+    def test_a_request_without_them_has_none(self) -> None:
+        assert read(message(META), HEADERS).parameters == {}
 
 
 class TestHeaderValues:
@@ -411,12 +492,12 @@ class TestAnything:
     )
     metas = values | st.dictionaries(
         st.sampled_from([V, CAPABILITIES, CLIENT, "progressToken", "traceparent", "extensions"]),
-        values | st.sampled_from([PUBLISHED, DRAFT, {"extensions": {TASKS: {}}}]),
+        values | st.sampled_from([PUBLISHED, DRAFT, "2025-11-25", {"extensions": {TASKS: {}}}]),
     )
     methods = st.sampled_from(["tools/call", "tasks/get", "tools/list"]) | st.text(max_size=8)
     headers = st.dictionaries(
-        st.sampled_from(["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"]),
-        st.sampled_from([PUBLISHED, DRAFT, "tools/call", "=?base64?x?="]) | st.text(max_size=8),
+        st.sampled_from(["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Param-X"]),
+        st.sampled_from([PUBLISHED, DRAFT, "2025-11-25", "tools/call", "=?base64?x?="]) | st.text(max_size=8),
     )
 
     @given(meta=metas, method=methods, name=values, headers=headers, request_id=st.none() | st.integers())

@@ -55,6 +55,8 @@ def task(status: Status = Status.WORKING, **changes: Any) -> Task:
         updated_at=CREATED + timedelta(microseconds=1),
         cancel_requested=False,
         expired=False,
+        progress=None,
+        progress_total=None,
     )
     return replace(whole, **changes)
 

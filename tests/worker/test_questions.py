@@ -6,13 +6,15 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from pydantic import BaseModel, Field
 
-from app.domain.task import Status
+from app.domain.task import Reply, Status
 from app.tools.context import Accepted, Declined, Dismissed, SyncToolContext, ToolContext
 from app.tools.registry import tool
 from app.wire.envelope import dumps
-from tests.support.worker import working
+from app.wire.revisions import LEGACY
+from tests.support.worker import OWNER, working
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -197,11 +199,119 @@ async def test_a_question_that_a_2026_client_did_not_declare_fails_the_task(db_u
         assert failed.error is not None
         assert json.loads(failed.error) == {
             "code": -32021,
-            "message": "Missing required client capability",
+            "message": "Missing required client capability: elicitation form",
             "data": {"requiredCapabilities": {"elicitation": {"form": {}}}},
         }
         declared = await tasks.start(hello, revision="2026-07-28", capabilities={"elicitation": {}})
         await tasks.reaches(declared, Status.INPUT_REQUIRED)
+
+
+@tool
+async def ask_one_thing(ctx: ToolContext, what: str) -> str:
+    """Ask for a form, a page, a completion or folders."""
+    match what:
+        case "form":
+            await ctx.elicit("form", "Name?", NAME)
+        case "url":
+            await ctx.elicit_url("url", "Pay.", "https://example.com/pay")
+        case "sampling":
+            await ctx.sample("sampling", {"messages": [], "maxTokens": 1})
+        case _:
+            await ctx.list_roots()
+    return "never"
+
+
+LACKING = [
+    ("form", {}, {"elicitation": {"form": {}}}),
+    ("form", {"elicitation": {"url": {}}}, {"elicitation": {"form": {}}}),
+    ("url", {"elicitation": {}}, {"elicitation": {"url": {}}}),
+    ("url", {"elicitation": {"form": {}}}, {"elicitation": {"url": {}}}),
+    ("sampling", {"elicitation": {}, "roots": {}}, {"sampling": {}}),
+    ("roots", {"sampling": {}}, {"roots": {}}),
+]
+
+
+@pytest.mark.parametrize(("what", "capabilities", "missing"), LACKING)
+async def test_on_a_request_nothing_is_asked_that_the_client_did_not_declare(
+    db_url: str, what: str, capabilities: dict[str, Any], missing: dict[str, Any]
+) -> None:
+    async with working(db_url, ask_one_thing) as (tasks, _):
+        for revision, number in (None, -32003), ("DRAFT-2026-v1", -32003), ("2026-07-28", -32021):
+            kind: dict[str, Any] = {"capabilities": capabilities, "revision": revision, "reply": Reply.REQUEST}
+            failed = await tasks.reaches(await tasks.start(ask_one_thing, **kind, what=what), Status.FAILED)
+            assert failed.error is not None
+            error = json.loads(failed.error)
+            assert (error["code"], error["data"]) == (number, {"requiredCapabilities": missing})
+
+
+@pytest.mark.parametrize(
+    ("what", "capabilities"),
+    [
+        ("form", {"elicitation": {}}),
+        ("form", {"elicitation": {"form": {}, "url": {}}}),
+        ("url", {"elicitation": {"url": {}}}),
+        ("sampling", {"sampling": {}}),
+        ("roots", {"roots": {"listChanged": True}}),
+    ],
+)
+async def test_on_a_request_all_is_asked_that_the_client_declared(
+    db_url: str, what: str, capabilities: dict[str, Any]
+) -> None:
+    async with working(db_url, ask_one_thing) as (tasks, _):
+        for revision in (None, "2026-07-28"):
+            kind: dict[str, Any] = {"capabilities": capabilities, "revision": revision, "reply": Reply.REQUEST}
+            asked = await tasks.reaches(await tasks.start(ask_one_thing, **kind, what=what), Status.INPUT_REQUIRED)
+            assert [question.key for question in asked.questions] == [what]
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("capabilities", [{}, {"elicitation": {}}])
+async def test_an_older_client_that_cannot_be_asked_is_told_so_in_a_result(
+    db_url: str, revision: str, capabilities: dict[str, Any]
+) -> None:
+    async with working(db_url, hello) as (tasks, _):
+        task_id = await tasks.start(hello, revision=revision, capabilities=capabilities, reply=Reply.REQUEST)
+        done = await tasks.reaches(task_id, Status.COMPLETED)
+    assert done.result is not None
+    assert json.loads(done.result)["isError"] is True
+    assert "cannot be asked" in text_of(done.result)
+
+
+@pytest.mark.parametrize("revision", [None, "DRAFT-2026-v1", LEGACY[0]])
+async def test_a_task_that_the_caller_has_the_handle_of_asks_whatever_was_declared(
+    db_url: str, revision: str | None
+) -> None:
+    async with working(db_url, hello) as (tasks, _):
+        await tasks.reaches(await tasks.start(hello, revision=revision), Status.INPUT_REQUIRED)
+
+
+async def test_a_task_whose_caller_was_told_meanwhile_how_to_come_back_asks_whatever_was_declared(db_url: str) -> None:
+    started, told = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def slow(ctx: ToolContext) -> str:
+        """Take long before it asks, two things at once."""
+        started.set()
+        await told.wait()
+        await asyncio.gather(ctx.elicit("a", "A?", NAME), ctx.elicit("b", "B?", NAME))
+        return "never"
+
+    async with working(db_url, slow) as (tasks, _):
+        task_id = await tasks.start(slow, reply=Reply.REQUEST)
+        await started.wait()
+        assert await tasks.store.detach_for(OWNER, task_id) is not None
+        told.set()
+        asked = await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+        assert {question.key for question in asked.questions} == {"a", "b"}
+
+
+async def test_an_answer_that_is_there_counts_though_the_retry_no_longer_declares_it(db_url: str) -> None:
+    async with working(db_url, hello) as (tasks, _):
+        task_id = await tasks.start(hello, capabilities={"elicitation": {}}, reply=Reply.REQUEST)
+        await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+        accepted = dumps({"action": "accept", "content": {"name": "Luca"}})
+        await tasks.store.answer(OWNER, task_id, {"name": accepted}, capabilities=dumps({}))
+        assert text_of((await tasks.reaches(task_id, Status.COMPLETED)).result) == "Hello, Luca!"
 
 
 async def test_a_key_that_stands_for_another_question_is_the_tools_error(db_url: str) -> None:

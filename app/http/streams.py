@@ -1,0 +1,142 @@
+"""The reply to one request: one JSON object, or a stream of events that ends with it (core, "Receiving Messages").
+
+Nothing is streamed before there is something to say: a reply that comes before the first notification or keep-alive is
+plain JSON with an HTTP status of its own. Closing the connection is how a client cancels; aiohttp then cancels the
+handler, and what it awaits, and nothing more is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from app.domain.task import Json
+from app.http.accept import SSE, Accept
+
+KEEPALIVE_SECONDS = 5.0
+"""Silence after which a stream says that it lives: hosts in wide use give up after 60 s without a byte."""
+
+WRITE_SECONDS = 30.0
+"""How long a client may take nothing of what is sent to it; at twice this its connection has been closed."""
+
+_HEADERS = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_KEEPALIVE = b": keep-alive\n\n"
+
+
+class Exchange:
+    """A request and its reply, whichever form it takes.
+
+    Args:
+        accept: the forms that the client takes.
+        keepalive_seconds: silence after which a stream carries a comment; the first one opens it.
+        write_seconds: how long a client may take nothing.
+    """
+
+    def __init__(
+        self,
+        request: web.Request,
+        accept: Accept,
+        *,
+        keepalive_seconds: float = KEEPALIVE_SECONDS,
+        write_seconds: float = WRITE_SECONDS,
+    ) -> None:
+        self._request, self._accept = request, accept
+        self._keepalive_seconds, self._write_seconds = keepalive_seconds, write_seconds
+        self._stream: web.StreamResponse | None = None
+        self._streaming = False
+        self._writing = asyncio.Lock()
+        self._written_at = asyncio.get_running_loop().time()
+
+    @asynccontextmanager
+    async def streaming(self) -> AsyncIterator[None]:
+        """While this is entered there may be notifications and keep-alives, if the client takes a stream."""
+        if not self._accept.sse:
+            yield
+            return
+        self._streaming = True
+        alive = asyncio.create_task(self._keep_alive())
+        try:
+            yield
+        finally:
+            self._streaming = False
+            alive.cancel()
+            await asyncio.wait({alive})
+
+    async def notify(self, message: Json) -> None:
+        """Send a notification of this request; it is dropped where there is no stream, or no longer.
+
+        Never raises because of the connection: who has lost it is cancelled.
+        """
+        await self._write(_event(message.encode()))
+
+    async def end(self, response: web.Response) -> web.StreamResponse:
+        """Send the response, as the last event if there is a stream, and say what was sent."""
+        body = response.body if isinstance(response.body, bytes) else b""
+        async with self._writing, self._written():
+            if self._stream is not None or (response.status == 200 and not self._accept.json):
+                stream = await self._open()
+                await stream.write(_event(body))
+                await stream.write_eof()
+            else:
+                await response.prepare(self._request)
+                await response.write_eof()
+        return self._stream or response
+
+    async def _keep_alive(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while self._streaming:
+            silence = self._written_at + self._keepalive_seconds - clock()
+            await (asyncio.sleep(silence) if silence > 0 else self._write(_KEEPALIVE))
+
+    async def _write(self, event: bytes) -> None:
+        async with self._writing:
+            if not self._streaming:
+                return
+            async with self._written():
+                stream = await self._open()
+                await stream.write(event)
+            self._written_at = asyncio.get_running_loop().time()
+
+    async def _open(self) -> web.StreamResponse:
+        if self._stream is None:
+            self._stream = web.StreamResponse(headers=_HEADERS)
+            await self._stream.prepare(self._request)
+        return self._stream
+
+    @asynccontextmanager
+    async def _written(self) -> AsyncIterator[None]:
+        """Write in here: a client that is gone is no error, and one that takes nothing for too long is made to go.
+
+        What is written is handed over at once, so that a caller who is cancelled meanwhile tears no event.
+        """
+        self._look_again(sys.maxsize)
+        try:
+            yield
+        except ConnectionError:
+            self._streaming = False
+        finally:
+            self._watch.cancel()
+
+    def _look_again(self, unsent: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._watch = loop.call_later(self._write_seconds, self._look, unsent)
+
+    def _look(self, before: int) -> None:
+        """Close the connection of a client that takes nothing; that ends the write, and cancels the handler."""
+        transport = self._request.transport
+        if transport is None:
+            return
+        if (unsent := transport.get_write_buffer_size()) < before:
+            self._look_again(unsent)
+        else:
+            transport.abort()
+
+
+def _event(message: bytes) -> bytes:
+    """The one event that carries a message. JSON has line breaks only between its tokens, where they mean nothing."""
+    line = message.replace(b"\r", b" ").replace(b"\n", b" ")
+    return b"event: message\ndata: " + line + b"\n\n"
