@@ -16,7 +16,8 @@ Key = tuple[str, int]
 
 _TASKS = """
 SELECT t.task_id::text AS task_id, t.tool, t.status, t.reply, t.epoch, t.losses, r.loss_limit,
-    t.worker_id::text AS worker_id, r.params::text AS params, o.result::text AS result, o.error::text AS error, o.epoch AS outcome_epoch,
+    t.worker_id::text AS worker_id, r.params::text AS params,
+    o.result::text AS result, o.error::text AS error, o.epoch AS outcome_epoch,
     extract(epoch FROM t.created_at)::float8 AS created_at,
     extract(epoch FROM t.finished_at)::float8 AS finished_at,
     extract(epoch FROM t.cancel_requested_at)::float8 AS cancel_requested_at
