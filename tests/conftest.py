@@ -134,6 +134,13 @@ def empty_url(pg_server: Server, admin: psycopg.Connection, worker_template: Noo
         yield pg_server.url(name)
 
 
+@pytest.fixture(scope="module")
+def module_db_url(pg_server: Server, admin: psycopg.Connection, worker_template: NoopExecutor) -> Iterator[str]:
+    """The URL of a migrated database that the tests of a module share, for one service that serves them all."""
+    with _database(admin, f"{worker_template.dbname}_module", worker_template.template_dbname) as name:
+        yield pg_server.url(name)
+
+
 worker_template = factories.postgresql_noproc(depends_on="pg_server", dbname=RUN)
 postgresql = factories.postgresql("worker_template")
 """A psycopg connection to a migrated, empty database of the test's own, for a test that only speaks SQL."""

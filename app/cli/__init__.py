@@ -9,7 +9,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from app.cli import demo, dev, migrate, serve, worker
+from app.cli import call, demo, dev, migrate, serve, worker
 from app.errors import PerdureError
 from app.telemetry import logs
 from app.version import __version__
@@ -26,6 +26,7 @@ cli = typer.Typer(
 cli.command("serve")(serve.serve)
 cli.command("worker")(worker.worker)
 cli.command("dev")(dev.dev)
+cli.command("call")(call.call)
 cli.command("migrate")(migrate.migrate)
 cli.command("demo")(demo.demo)
 

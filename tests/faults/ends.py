@@ -21,7 +21,7 @@ def ended_well(known: Known, row: asyncpg.Record, evidence: Evidence) -> bool:
         return known.cancelled
     if row["status"] == "failed" and row["losses"] > row["loss_limit"]:
         return bool(_json(row["error"]) == json.loads(LOST[0]))
-    must = _mustend_of(known, evidence)
+    must = _must_end(known, evidence)
     return must is not None and must == _came_to(row)
 
 
@@ -41,7 +41,7 @@ def end_of(row: asyncpg.Record) -> str:
     return f"{row['status']}, {row['losses']} losses, {row['error'] or row['result']}"
 
 
-def _mustend_of(known: Known, evidence: Evidence) -> tuple[str, Any] | None:
+def _must_end(known: Known, evidence: Evidence) -> tuple[str, Any] | None:
     """The status that a task must have if it was not cancelled, and the error, text or data; None: it never ends."""
     match known.tool, known.arguments.get("how"):
         case "endless", _:

@@ -13,7 +13,7 @@ from app.domain.task import Json
 from app.http.endpoint import Endpoint
 from app.http.server import PATH, Server
 from app.methods.call import Call, Handler
-from app.methods.dispatch import Methods
+from app.methods.dispatch import ALWAYS, Method, Methods
 from app.wire.envelope import dumps
 from app.wire.server_info import RESULT_META
 from tests.support.rpc import PUBLISHED, Client, Reply
@@ -24,7 +24,7 @@ class Scripted(Methods):
     """Serves tools/call as the test says, and an empty tools/list."""
 
     def __init__(self, call: Handler) -> None:
-        self.table = {"tools/call": call, "tools/list": _no_tools}
+        self.table = {"tools/call": Method(call, ALWAYS), "tools/list": Method(_no_tools, ALWAYS)}
 
 
 class Opened:

@@ -15,7 +15,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "tasks/get": {"taskId": "no id"},
     "tasks/update": {"taskId": "no id", "inputResponses": {}},
     "tasks/cancel": {"taskId": "no id"},
-    "tools/call": {"name": "job", "arguments": {}},
+    "tools/call": {"name": "careful_job", "arguments": {}},
 }
 
 
@@ -52,12 +52,12 @@ async def test_what_one_request_declares_does_not_hold_for_the_next(service: Ser
     task_id = await service.start_task()
     undeclared = service.client.with_(capabilities=None)
     assert (await undeclared.rpc("tasks/get", {"taskId": task_id})).error["code"] == -32003
-    assert (await undeclared.call("job")).error["code"] == -32003
+    assert (await undeclared.call("careful_job")).error["code"] == -32003
 
 
 async def test_the_capability_of_an_older_revision_does_not_count(service: Service) -> None:
     older = service.client.with_(capabilities={"tasks": {"requests": {"tools": {"call": {}}}}})
-    assert (await older.call("job")).error["code"] == -32003
+    assert (await older.call("careful_job")).error["code"] == -32003
 
 
 @pytest.mark.parametrize("version", [None, DRAFT, PUBLISHED])

@@ -61,11 +61,10 @@ async def test_a_client_without_tasks_gets_the_outcome_of_a_durable_task(
     assert await rows(service) == [("add", "completed", "request")]
 
 
-async def test_a_slow_call_is_kept_alive_until_its_result(service: Service, undeclared: Client, stage: Stage) -> None:
-    calling = asyncio.create_task(undeclared.call("wait_for_go", label="at last"))
-    await eventually(lambda: _is(stage.seen["started"] == 1))
-    asyncio.get_running_loop().call_later(1.0, stage.go.set)
-    reply = await calling
+async def test_a_slow_call_is_kept_alive_until_its_result(db_url: str, stage: Stage) -> None:
+    async with serving_with_worker(db_url, *make_tools(stage), keepalive_seconds=0.1) as service:
+        asyncio.get_running_loop().call_later(1.0, stage.go.set)
+        reply = await service.client.with_(capabilities=None).call("wait_for_go", label="at last")
     assert reply.headers["Content-Type"].startswith("text/event-stream")
     assert reply.keepalives >= 1
     assert reply.notifications == []

@@ -14,6 +14,12 @@ from tests.storage.racing import Race
 from tests.storage.scene import Scene
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--model-minutes", type=float, default=0.0, help="how long the store and its model take steps at random"
+    )
+
+
 @pytest.fixture
 async def database(db_url: str) -> AsyncIterator[Database]:
     """A pool of the test's own."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import asyncpg
 
 from app.domain.task import Claim, Task
+from app.errors import StaleAttempt
 from app.storage import statements as sql
-from app.storage.store import EXPIRED, LOST, OVERDUE, TIMED_OUT, UNANSWERED
+from app.storage.database import Database
+from app.storage.store import EXPIRED, LOST, OVERDUE, TIMED_OUT, UNANSWERED, Store
 from tests.storage.scene import Scene
 from tests.support.waiting import eventually
 
@@ -65,12 +67,28 @@ async def deadlocks(connection: asyncpg.Connection[Any]) -> int:
     return int(await connection.fetchval(_DEADLOCKS))
 
 
+class Borrowed(Database):
+    """A connection of somebody else's, and so within their transaction."""
+
+    def __init__(self, connection: asyncpg.Connection[Any]) -> None:
+        super().__init__("postgresql://", patience_seconds=0.01)
+        self._borrowed = connection
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[asyncpg.Connection[Any]]:
+        yield self._borrowed
+
+
 class Race:
-    """Two connections beside the store's: one that holds what others want, and one that watches them wait."""
+    """Two connections beside the store's: one that holds what others want, and one that watches them wait.
+
+    `other` is the store of another process, whose calls are committed when the race says so.
+    """
 
     def __init__(self, scene: Scene, holder: asyncpg.Connection[Any]) -> None:
         self._watcher = scene.connection
         self._holder = holder
+        self.other = Store(Borrowed(holder))
 
     async def waiting(self, count: int) -> None:
         """Wait until so many connections wait for a lock."""
@@ -86,6 +104,22 @@ class Race:
                 running.append(asyncio.create_task(call))
                 await self.waiting(len(running))
         return await asyncio.gather(*running, return_exceptions=True)
+
+    @asynccontextmanager
+    async def in_flight(self, call: Coroutine[Any, Any, R]) -> AsyncIterator[R]:
+        """A call of `other` is made, and committed at the end."""
+        async with self._holder.transaction():
+            yield await call
+
+    async def waits_for(self, first: Coroutine[Any, Any, object], then: Awaitable[R]) -> R | Exception:
+        """A call of `other` is made, and committed once this other one waits for it; what that returned or raised."""
+        async with self.in_flight(first):
+            running = asyncio.ensure_future(then)
+            await self.waiting(1)
+        try:
+            return await running
+        except StaleAttempt as refused:
+            return refused
 
     async def uncommitted(self, statement: str, *args: object, then: Coroutine[Any, Any, R]) -> R:
         """Run a statement of another process, let this call wait for it, then commit; what the call returned."""

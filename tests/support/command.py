@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WAIT_SECONDS = 60.0
-STATE_KEY = "a key of the tests, of no worth at all"
+STATE_KEY = "a key of the tests that is worth nothing at all"
 
 
 @dataclass(frozen=True)
