@@ -9,12 +9,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.storage import callers, fleet
+from app.storage import callers, due, fleet
 from app.storage import statements as sql
 from app.storage.store import EXPIRED, FORGOTTEN, LISTED, LOST, OVERDUE, STILL_KNOWN, TIMED_OUT, UNANSWERED
 
 ENDED, TOOLS = 20_000, 20
 SOME_ID = "00000000-0000-7000-8000-000000000001"
+SOME_IDS = f"{{{SOME_ID},00000000-0000-7000-8000-000000000002}}"
 
 # 20,000 ended tasks, and some of each kind of live ones.
 FILL = [
@@ -90,9 +91,12 @@ STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
     "FAIL": (sql.FAIL, [SOME_ID, "1", SOME_ID, "{}", "broke", "why"], {"tasks_pkey", "task_requests_pkey"}),
     "RELEASE": (sql.RELEASE, [f"{{{SOME_ID}}}", "{1}", SOME_ID], {"task_requests_pkey"}),
     "HOLDINGS": (sql.HOLDINGS, [SOME_ID], {"tasks_running"}),
-    "RESCUE": (sql.RESCUE, ["100", *LOST], {"tasks_running", "tasks_pkey"}),
-    "EXPIRE": (sql.EXPIRE, ["100", str(OVERDUE), *OUTCOMES], {"tasks_deadline", "tasks_pkey"}),
-    "PURGE": (sql.PURGE, ["100", str(STILL_KNOWN)], {"tasks_expires", "tasks_pkey"}),
+    "LOST": (due.LOST, ["100", "{}"], {"tasks_running"}),
+    "OVERDUE": (due.OVERDUE, ["100", "{}", str(OVERDUE)], {"tasks_deadline"}),
+    "SPENT": (due.SPENT, ["100", "{}", str(STILL_KNOWN)], {"tasks_expires"}),
+    "RESCUE": (sql.RESCUE, [SOME_IDS, "{1,1}", SOME_IDS, *LOST], {"tasks_pkey", "task_requests_pkey"}),
+    "EXPIRE": (sql.EXPIRE, [SOME_IDS, str(OVERDUE), *OUTCOMES], {"tasks_pkey", "task_requests_pkey"}),
+    "PURGE": (sql.PURGE, [SOME_IDS, str(STILL_KNOWN)], {"tasks_pkey"}),
     "OWN_OUTCOME": (sql.OWN_OUTCOME, [SOME_ID, "1"], {"tasks_pkey", "task_outcomes_pkey"}),
     "OWN_STEP": (sql.OWN_STEP, [SOME_ID, "1", "a"], {"task_steps_pkey"}),
     "OWN_QUESTION": (sql.OWN_QUESTION, [SOME_ID, "1"], {"tasks_pkey", "task_input_requests_pkey"}),
@@ -139,8 +143,9 @@ async def plans_of(connection: asyncpg.Connection[Any], statement: str, argument
 
 
 def test_every_statement_is_looked_at() -> None:
-    named = {name for module in (sql, callers, fleet) for name in vars(module) if name.isupper() and name[0] != "_"}
-    assert named - {"REQUEST_STATE_MS"} == STATEMENTS.keys()
+    constants = [item for module in (sql, callers, due, fleet) for item in vars(module).items()]
+    named = {name for name, text in constants if name.isupper() and name[0] != "_" and isinstance(text, str)}
+    assert named == STATEMENTS.keys()
 
 
 async def test_hot_statements_read_no_table_from_end_to_end(filled: asyncpg.Connection[Any]) -> None:
@@ -161,8 +166,10 @@ async def test_statements_for_many_rows_lock_them_in_the_order_of_their_ids(fill
         locks = [node for node in await plans_of(filled, statement, arguments) if node["Node Type"] == "LockRows"]
         assert len(locks) == 2, name
         for lock in locks:
-            keys = [node["Sort Key"] for node in nodes(lock) if node["Node Type"] == "Sort"]
-            assert [key.split(".")[-1] for (key,) in keys] == ["task_id"], name
+            sorts = [node["Sort Key"] for node in nodes(lock) if node["Node Type"] == "Sort"]
+            first = next(node for node in nodes(lock) if "Plans" not in node)
+            in_order = (first.get("Index Name"), first.get("Scan Direction")) == ("tasks_pkey", "Forward")
+            assert [key.split(".")[-1] for (key,) in sorts] == ["task_id"] or (sorts == [] and in_order), name
 
 
 async def rows_read(connection: asyncpg.Connection[Any], name: str, arguments: Arguments, mode: str) -> int:
@@ -188,9 +195,9 @@ async def test_what_is_not_yet_due_or_for_others_is_not_stepped_over(filled: asy
         await filled.execute(statement)
     hot: dict[str, Arguments] = {
         "CLAIM": [SOME_ID, "{tool-1}", "10"],
-        "EXPIRE": ["10", str(OVERDUE), *OUTCOMES],
-        "RESCUE": ["10", *LOST],
-        "PURGE": ["10", str(STILL_KNOWN)],
+        "LOST": ["10", f"{{{SOME_ID}}}"],
+        "OVERDUE": ["10", f"{{{SOME_ID}}}", str(OVERDUE)],
+        "SPENT": ["10", f"{{{SOME_ID}}}", str(STILL_KNOWN)],
     }
     read = {
         (name, mode): await rows_read(filled, name, arguments, mode)
