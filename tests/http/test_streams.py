@@ -49,6 +49,7 @@ class Gate:
 
 async def test_a_quick_call_is_answered_with_plain_json() -> None:
     async def quick(_: Call) -> Json:
+        await asyncio.sleep(0)
         return said("done")
 
     async with scripted(quick, keepalive_seconds=60) as client:
@@ -62,11 +63,15 @@ async def test_a_quick_call_is_answered_with_plain_json() -> None:
 
 async def test_a_slow_call_becomes_a_stream_that_says_that_it_lives() -> None:
     gate = Gate()
-    async with scripted(gate, keepalive_seconds=0.01) as client, client.opened() as reply:
-        assert [await reply.block() for _ in range(3)] == [b": keep-alive\n\n"] * 3
-        headers = reply.response.headers
-        gate.open.set()
-        whole = await reply.rest()
+    clock = asyncio.get_running_loop().time
+    async with scripted(gate, keepalive_seconds=0.05) as client:
+        started = clock()
+        async with client.opened() as reply:
+            assert [await reply.block() for _ in range(3)] == [b": keep-alive\n\n"] * 3
+            assert clock() - started > 0.14
+            headers = reply.response.headers
+            gate.open.set()
+            whole = await reply.rest()
     assert whole.result["content"][0]["text"] == "done"
     assert whole.keepalives >= 3
     assert headers["Content-Type"] == "text/event-stream"
@@ -115,22 +120,39 @@ async def test_notifications_from_many_sides_are_whole_events() -> None:
 
 async def test_a_tool_that_gives_up_on_a_notification_harms_no_other() -> None:
     async def steps(call: Call) -> Json:
-        messages = [json.loads(progress(call, reached)) for reached in range(3)]
-        for message in messages:
-            message["params"]["message"] = "x" * (LARGE // 4)
-        sides = [asyncio.ensure_future(call.notify(Json(json.dumps(message)))) for message in messages]
-        await asyncio.wait(sides, timeout=0.1)  # the client does not read yet
+        sides = [asyncio.ensure_future(call.notify(_large(call, reached))) for reached in range(2)]
+        await asyncio.wait(sides, timeout=0.1)
         sides[0].cancel()
         await asyncio.sleep(0)
-        given_up.set()
-        await asyncio.gather(*sides[1:])
+        unread.set()
+        await sides[1]
         return said("done")
 
-    given_up = asyncio.Event()
+    unread = asyncio.Event()
     async with scripted(steps) as client, client.opened(progressToken=1) as reply:
-        await given_up.wait()
+        await unread.wait()
         whole = await reply.rest()
-    assert [each["params"]["progress"] for each in whole.notifications] == [0, 1, 2]
+    assert [each["params"]["progress"] for each in whole.notifications] == [0, 1]
+
+
+async def test_notifications_do_not_pile_up_for_a_client_that_does_not_read() -> None:
+    async def steps(call: Call) -> Json:
+        sides = [asyncio.ensure_future(call.notify(_large(call, reached))) for reached in range(3)]
+        await asyncio.wait(sides, timeout=0.1)
+        unread.set()
+        return said("done")
+
+    unread = asyncio.Event()
+    async with scripted(steps) as client, client.opened(progressToken=1) as reply:
+        await unread.wait()
+        whole = await reply.rest()
+    assert [each["params"]["progress"] for each in whole.notifications] == [0]
+
+
+def _large(call: Call, reached: float) -> Json:
+    message = json.loads(progress(call, reached))
+    message["params"]["message"] = "x" * (LARGE // 2)
+    return Json(json.dumps(message))
 
 
 async def test_a_client_that_takes_only_json_gets_it_however_long_it_takes() -> None:
@@ -173,8 +195,7 @@ async def test_a_client_that_takes_only_streams_gets_results_in_streams_and_erro
 
 
 async def test_only_calls_are_streamed() -> None:
-    gate = Gate()
-    async with scripted(gate, keepalive_seconds=0.0) as client:
+    async with scripted(Gate(), keepalive_seconds=0.0) as client:
         reply = await client.rpc("tools/list")
         assert not reply.streamed
 
@@ -359,10 +380,8 @@ async def test_a_client_that_does_not_read_holds_up_nobody_and_not_for_ever() ->
     async def floods(call: Call) -> Json:
         if call.context.progress_token == "quick":
             return said("done")
-        message = json.loads(progress(call, 1))
-        message["params"]["message"] = "x" * LARGE
         try:
-            await call.notify(Json(json.dumps(message)))
+            await call.notify(_large(call, 1))
             await asyncio.Event().wait()
         finally:
             ended.set()
