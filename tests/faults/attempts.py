@@ -56,7 +56,7 @@ def one_at_a_time(evidence: Evidence, fleet: Fleet) -> Iterator[str]:
             stopped = any(before.begin <= w.end and w.begin <= after.begin for w in pauses[before.pid])
             if before.end > after.begin and not stopped:
                 yield f"attempt {later} of {task_id} began {before.end - after.begin:.2f} s before {earlier} ended"
-        if epochs[-1] > evidence.tasks[task_id]["epoch"]:
+        if task_id in evidence.tasks and epochs[-1] > evidence.tasks[task_id]["epoch"]:
             yield f"attempt {epochs[-1]} of {task_id} ran and is not recorded"
 
 
