@@ -52,7 +52,7 @@ def half_ticks(*whole: int | None) -> st.SearchStrategy[int | None]:
     return st.sampled_from([None if n is None else int((n + 0.5) * TICK_MS) for n in whole])
 
 
-POLICIES = st.fixed_dictionaries(
+POLICIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "tool": st.sampled_from(TOOLS),
         "reply": st.sampled_from([Reply.REQUEST, Reply.TASK]),
