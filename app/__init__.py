@@ -10,6 +10,7 @@ What a tool's author imports is here; a tool is a typed function:
         return f"Hello, {name}!"
 """
 
+from app.domain.retry import Retry
 from app.errors import ProtocolError, ToolError
 from app.tools.context import Accepted, Declined, Dismissed, SyncToolContext, ToolContext
 from app.tools.registry import tool
@@ -20,6 +21,7 @@ __all__ = [
     "Declined",
     "Dismissed",
     "ProtocolError",
+    "Retry",
     "SyncToolContext",
     "ToolContext",
     "ToolError",

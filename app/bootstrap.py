@@ -14,7 +14,7 @@ import dataclasses
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +45,18 @@ from app.storage.store import Store
 from app.storage.watches import Watches
 from app.tools.catalogue import Catalogue
 from app.tools.registry import Registry
+from app.worker.maintenance.loop import repeat
 from app.worker.runner import Runner
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+CONTROL_CONNECTIONS = 2
+"""For claims, maintenance and notifications, beside the pool that requests and handlers share."""
+
+RESTART_SECONDS = 1.0
+"""After so long a background loop that has died is started again; twice as long after each further death in a row."""
 
 DATA_FOLDERS = (Path(".perdure"), Path("/var/lib/perdure"))
 
@@ -211,17 +218,22 @@ class Signals:
 class _Process:
     database: Database
     store: Store
+    control: Store
 
 
 @asynccontextmanager
 async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Process]:
-    async with Database(url, name=name, connections=settings.database_connections) as database:
+    """The store for requests and handlers, and one whose connections they cannot use up."""
+    async with (
+        Database(url, name=name, connections=settings.database_connections) as database,
+        Database(url, name=f"{name} control", connections=CONTROL_CONNECTIONS) as control,
+    ):
         if not settings.notify:
-            yield _Process(database, Store(database))
+            yield _Process(database, Store(database), Store(control))
             return
-        notifier = Notifier(database)
-        async with _background(notifier.run()):
-            yield _Process(database, Store(database, notifier))
+        notifier = Notifier(control)
+        async with _background("notifier", notifier.run):
+            yield _Process(database, Store(database, notifier), Store(control, notifier))
 
 
 @asynccontextmanager
@@ -230,7 +242,7 @@ async def _listener(settings: Settings, url: str) -> AsyncIterator[Listener | No
         yield None
         return
     listener = Listener(url)
-    async with _background(listener.run()):
+    async with _background("listener", listener.run):
         yield listener
 
 
@@ -274,6 +286,7 @@ def _runner(settings: Settings, process: _Process, registry: Registry, listener:
         process.store,
         process.database,
         registry,
+        control=process.control,
         listener=listener,
         slots=settings.slots,
         lease_seconds=settings.lease_seconds,
@@ -296,19 +309,14 @@ def _postgres(settings: Settings) -> Iterator[tuple[str, Path | None]]:
 
 
 @asynccontextmanager
-async def _background(loop: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    task = asyncio.create_task(loop)
-    task.add_done_callback(_report)
+async def _background(name: str, loop: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Run a loop beside all else; if it dies, it is logged and started again, after a pause that grows."""
+    task = asyncio.create_task(repeat(name, RESTART_SECONDS, loop))
     try:
         yield
     finally:
         task.cancel()
         await asyncio.wait({task})
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("a background task has died; polling goes on without it", exc_info=error)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -62,11 +62,22 @@ async def test_a_process_listens_only_where_that_is_wanted(notify: bool, db_url:
         assert (listener is not None) is notify
 
 
-async def test_a_background_task_that_dies_is_reported_and_takes_nothing_with_it() -> None:
-    async def broken() -> None:
-        raise OSError("gone")
+async def test_a_background_loop_that_dies_is_reported_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "RESTART_SECONDS", 0.01)
+    alive, starts = asyncio.Event(), 0
+
+    async def broken_at_first() -> None:
+        nonlocal starts
+        starts += 1
+        if starts < 3:
+            raise OSError("gone")
+        alive.set()
+        await asyncio.Event().wait()
 
     with capture_logs() as logs:
-        async with bootstrap._background(broken()):
-            await asyncio.sleep(0)
-    assert [(entry["log_level"], str(entry["exc_info"])) for entry in logs] == [("error", "gone")]
+        async with asyncio.timeout(10), bootstrap._background("test", broken_at_first):
+            await alive.wait()
+    assert [(entry["log_level"], entry["loop"], entry["failures"]) for entry in logs] == [
+        ("error", "test", 1),
+        ("error", "test", 2),
+    ]

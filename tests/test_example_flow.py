@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 import aiohttp
+import pytest
 
 from app.examples.hello_world import hello_world
 from app.tools.registry import Registry
@@ -50,6 +51,7 @@ def task_of(result: dict[str, Any]) -> dict[str, Any]:
     return {name: result[name] for name in ("resultType", "ttlMs", "pollIntervalMs")}
 
 
+@pytest.mark.requirement("R14", "R16", "R24")
 async def test_the_documents_exchange_ends_with_hello_luca(db_url: str) -> None:
     async with (
         serving(db_url, Registry([hello_world])) as service,

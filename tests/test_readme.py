@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ import pytest
 from app.settings import Settings, variable
 from app.testing import harness
 from app.tools.registry import Registry
-from tests.support.command import perdure
+from tests.support.dev import running_dev
+from tests.support.terminal import at_terminal
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -75,24 +76,35 @@ async def test_the_tool_that_asks_before_it_is_a_task_works(
     assert (run.text, run.detached) == ("2 files are in old", True)
 
 
+@pytest.fixture(scope="module")
+def shop_url(module_db_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service with the first tool."""
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "shop.py").write_text(block("tool: shop.py"))
+    with running_dev(folder / "dev", module_db_url, folder / "shop.py") as url:
+        yield url
+
+
 @pytest.mark.timeout(180)
-def test_the_session_with_curl_ends_with_a_receipt(tmp_path: Path, db_url: str) -> None:
-    (tmp_path / "shop.py").write_text(block("tool: shop.py"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = ("dev", "--tools", tmp_path / "shop.py", "--port", str(port))
-    with perdure(tmp_path / "dev", *command, DATABASE_URL=db_url) as dev:
-        dev.says("worker started")
-        script = block("command: curl").replace("8765", str(port))
-        done = subprocess.run(
-            ["bash", "-eu", "-c", script],  # noqa: S607
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={"PATH": os.environ["PATH"]},
-        )
+def test_the_first_tool_asks_in_the_terminal_that_calls_it(shop_url: str) -> None:
+    command = block("command: call").split()[1:]
+    with at_terminal(*command, PERDURE_URL=shop_url) as terminal:
+        terminal.answers(("Order book?", ""), ("yes (yes or no): ", "y"), ("Send it?", ""))
+        terminal.expect("receipt for book")
+        assert terminal.ends() == 0
+
+
+@pytest.mark.timeout(180)
+def test_the_session_with_curl_ends_with_a_receipt(tmp_path: Path, shop_url: str) -> None:
+    script = block("command: curl").replace("http://127.0.0.1:8765/mcp", shop_url)
+    done = subprocess.run(
+        ["bash", "-eu", "-c", script],  # noqa: S607
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"]},
+    )
     assert done.returncode == 0, done.stderr
     handle, asked, acknowledged, ended = done.stdout.strip().splitlines()
     assert '"resultType":"task"' in handle
@@ -101,6 +113,17 @@ def test_the_session_with_curl_ends_with_a_receipt(tmp_path: Path, db_url: str) 
     assert '"resultType":"complete"' in acknowledged
     assert '"status":"completed"' in ended
     assert "receipt for book" in ended
+
+
+def test_every_kind_of_client_in_the_table_has_a_test() -> None:
+    table = README.read_text().split("<!-- clients -->\n")[1].split("<!-- end of clients -->")[0]
+    rows = table.splitlines()[2:]
+    assert len(rows) > 10
+    for row in rows:
+        shown = re.findall(r"\[`(test_\w+)`\]\((tests/[\w/]+\.py)\)", row)
+        assert shown, row
+        for name, file in shown:
+            assert re.search(rf"^(async )?def {name}\(", (README.parent / file).read_text(), re.MULTILINE), (name, file)
 
 
 if __name__ == "__main__":

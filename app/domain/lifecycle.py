@@ -42,6 +42,7 @@ TRANSITIONS: dict[str, Transition] = {
     "answer": _may((INPUT_REQUIRED, INPUT_REQUIRED), (INPUT_REQUIRED, WORKING)),
     "finish": _may((WORKING, COMPLETED), fenced=True),
     "fail": _may((WORKING, FAILED), fenced=True),
+    "retry": _may((WORKING, WORKING), (WORKING, CANCELLED), fenced=True),
     "release": _may((WORKING, WORKING), (WORKING, CANCELLED), fenced=True),
     "cancel": _may((WORKING, WORKING), (WORKING, CANCELLED), (INPUT_REQUIRED, CANCELLED)),
     # Fenced where the attempt detaches; the API may too, for a caller that it tells how to come back.

@@ -164,6 +164,7 @@ class Claim:
         steps: memoised values by step name, of earlier attempts.
         answers: responses by question key, of earlier attempts.
         questions: the requests behind all keys asked so far, to notice a key that is used again for another.
+        failures: how many attempts have failed and were tried again.
     """
 
     task: Task
@@ -176,6 +177,7 @@ class Claim:
     steps: dict[str, Json]
     answers: dict[str, Json]
     questions: dict[str, Json]
+    failures: int = 0
 
     @property
     def task_id(self) -> UUID:

@@ -51,7 +51,7 @@ class Server:
             app,
             access_log=None,
             handler_cancellation=True,
-            shutdown_timeout=1.0,  # for what will not end though it was told to
+            shutdown_timeout=0.1,  # for what has not ended though it was told to, and was given its time
             logger=_connections,
             auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
         )

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from app.domain.task import Json
 from app.http.accept import SSE, Accept
+from app.methods.call import carry_through
 
 KEEPALIVE_SECONDS = 5.0
 """Silence after which a stream says that it lives: hosts in wide use give up after 60 s without a byte."""
@@ -44,7 +45,7 @@ class Exchange:
         keepalive_seconds: float = KEEPALIVE_SECONDS,
         write_seconds: float = WRITE_SECONDS,
     ) -> None:
-        self._request, self._accept = request, accept
+        self._request, self._accept, self._transport = request, accept, request.transport
         self._keepalive_seconds, self._write_seconds = keepalive_seconds, write_seconds
         self._stream: web.StreamResponse | None = None
         self._streaming = False
@@ -93,6 +94,11 @@ class Exchange:
             await (asyncio.sleep(silence) if silence > 0 else self._write(_KEEPALIVE))
 
     async def _write(self, event: bytes) -> None:
+        # aiohttp leaves a cancelled wait for the client behind, which would cancel the next write too.
+        if self._streaming:
+            await carry_through(self._write_through(event))
+
+    async def _write_through(self, event: bytes) -> None:
         async with self._writing:
             if not self._streaming:
                 return
@@ -109,10 +115,7 @@ class Exchange:
 
     @asynccontextmanager
     async def _written(self) -> AsyncIterator[None]:
-        """Write in here: a client that is gone is no error, and one that takes nothing for too long is made to go.
-
-        What is written is handed over at once, so that a caller who is cancelled meanwhile tears no event.
-        """
+        """Write in here: a client that is gone is no error, and one that takes nothing for too long is made to go."""
         self._look_again(sys.maxsize)
         try:
             yield
@@ -127,13 +130,12 @@ class Exchange:
 
     def _look(self, before: int) -> None:
         """Close the connection of a client that takes nothing; that ends the write, and cancels the handler."""
-        transport = self._request.transport
-        if transport is None:
+        if self._transport is None:
             return
-        if (unsent := transport.get_write_buffer_size()) < before:
+        if (unsent := self._transport.get_write_buffer_size()) < before:
             self._look_again(unsent)
         else:
-            transport.abort()
+            self._transport.abort()
 
 
 def _event(message: bytes) -> bytes:

@@ -88,6 +88,7 @@ def claim(row: Record, worker_id: UUID, history: Iterable[Record]) -> Claim:
         steps=steps,
         answers=answers,
         questions=questions,
+        failures=row["failures"],
     )
 
 

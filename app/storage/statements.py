@@ -192,7 +192,7 @@ WITH heads AS MATERIALIZED (
     RETURNING t.*, r.params::text AS params, r.capabilities::text AS capabilities, r.revision,
         r.trace_context::text AS trace_context, won.ready_at AS waited_since
 )
-SELECT s.seen, {_TASK}, t.params, t.capabilities, t.revision, t.trace_context,
+SELECT s.seen, {_TASK}, t.params, t.capabilities, t.revision, t.trace_context, t.failures,
     (extract(epoch FROM t.deadline_at - clock_timestamp()) * 1000)::bigint AS remaining_ms
 FROM (SELECT count(*) AS seen FROM heads) AS s
 LEFT JOIN claimed AS t ON true
@@ -328,6 +328,32 @@ WITH {_HELD}, outcome AS (
 UPDATE perdure.tasks AS t
 SET status = 'failed',
     status_message = $5,{_FINISHED}"""
+
+# $1 task_id $2 epoch $3 worker_id $4 pause in ms $5 message $6 error for operators. The attempt failed, and another one
+# is made after the pause; with a cancel pending the task ends instead.
+RETRY = f"""
+WITH {_HELD}, attempt AS (
+    INSERT INTO perdure.task_attempts (task_id, epoch, worker_id, started_at, ended_at, ended, error)
+    SELECT h.task_id, h.epoch, h.worker_id, h.started_at, h.at,
+        CASE WHEN h.cancel_requested_at IS NULL THEN 'retried' ELSE 'cancelled' END, $6::text
+    FROM held AS h
+)
+UPDATE perdure.tasks AS t
+SET status = CASE WHEN h.cancel_requested_at IS NULL THEN 'working' ELSE 'cancelled' END,
+    status_message = CASE WHEN h.cancel_requested_at IS NULL THEN $5::text END,
+    worker_id = NULL,
+    failures = t.failures + 1,
+    ready_at = CASE WHEN h.cancel_requested_at IS NULL THEN h.at + $4::bigint * interval '1 millisecond' END,
+    deadline_at = CASE WHEN h.cancel_requested_at IS NULL THEN h.created_at + h.ttl_ms * interval '1 millisecond' END,
+    finished_at = CASE WHEN h.cancel_requested_at IS NOT NULL THEN h.at END,
+    expires_at = CASE WHEN h.cancel_requested_at IS NOT NULL THEN {_EXPIRES} END,
+    ttl_ms = CASE WHEN h.cancel_requested_at IS NOT NULL THEN {_ENDED_TTL} ELSE t.ttl_ms END,
+    version = t.version + 1,
+    updated_at = h.at
+FROM held AS h
+JOIN perdure.task_requests AS r ON r.task_id = h.task_id
+WHERE t.task_id = h.task_id
+RETURNING {_TASK}"""
 
 # $1 task_ids $2 epochs $3 worker_id. Goes back to the queue at once and uses nothing up; a pending cancel ends it.
 RELEASE = f"""
@@ -474,6 +500,10 @@ SELECT {_TASK} FROM perdure.tasks AS t
 JOIN perdure.task_outcomes AS o ON o.task_id = t.task_id
 WHERE t.task_id = $1 AND o.epoch = $2"""
 OWN_STEP = "SELECT value::text AS value FROM perdure.task_steps WHERE task_id = $1 AND epoch <= $2 AND name = $3"
+OWN_RETRY = f"""
+SELECT {_TASK} FROM perdure.tasks AS t
+JOIN perdure.task_attempts AS a ON a.task_id = t.task_id
+WHERE t.task_id = $1 AND a.epoch = $2 AND a.ended IN ('retried', 'cancelled')"""
 OWN_QUESTION = f"""
 SELECT {_TASK} FROM perdure.tasks AS t
 WHERE t.task_id = $1 AND EXISTS (

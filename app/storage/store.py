@@ -275,6 +275,18 @@ class Store:
         """
         return await self._fenced(claim, sql.FAIL, error, message, internal, own=sql.OWN_OUTCOME)
 
+    async def retry(self, claim: Claim, pause_ms: int, message: str, internal: str) -> Task:
+        """Give the task back after a failed attempt, to be tried again after a pause. A pending cancel ends it instead.
+
+        Args:
+            message: what clients are told meanwhile.
+            internal: what operators are told, with the traceback.
+
+        Raises:
+            StaleAttempt: the task is no longer this attempt's; whatever ended it first stands.
+        """
+        return await self._fenced(claim, sql.RETRY, pause_ms, message, internal, own=sql.OWN_RETRY)
+
     async def release(self, worker_id: UUID, attempts: Sequence[tuple[UUID, int]]) -> list[Task]:
         """Hand attempts (task, epoch) back to the queue, with nothing used up; a pending cancel ends the task.
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, overload
 
 from typing_extensions import ParamSpec, TypeVar
 
+from app.domain.retry import Retry
 from app.domain.task import Json
 from app.errors import DeclarationError
 from app.tools.docstrings import read_docstring
@@ -22,6 +23,8 @@ from app.tools.signature import Inputs, is_async
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any)
+
+NO_RETRY = Retry()
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -35,6 +38,7 @@ class Tool(Generic[P, R]):
         is_async: whether the function is awaited; otherwise it runs in a thread.
         local_names: what annotations can name beside the module's globals.
         input_schema: the one that the author has written; None for what the parameters make.
+        retries: which failures of an attempt lead to another one.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Tool(Generic[P, R]):
     is_async: bool
     local_names: Mapping[str, Any] | None = field(default=None, repr=False)
     input_schema: dict[str, Any] | None = field(default=None, repr=False)
+    retries: Retry = NO_RETRY
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself."""
@@ -109,6 +114,7 @@ def tool(
     priority: int = 1,
     timeout: Duration | None = None,
     losses: int = 3,
+    retries: Retry = NO_RETRY,
     ttl: Duration | None = None,
     retention: Duration | None = None,
     answer_within: Duration = "7d",
@@ -128,6 +134,7 @@ def tool(
     priority: int = 1,
     timeout: Duration | None = None,
     losses: int = 3,
+    retries: Retry = NO_RETRY,
     ttl: Duration | None = None,
     retention: Duration | None = None,
     answer_within: Duration = "7d",
@@ -148,6 +155,7 @@ def tool(
         priority: 0 goes first, 3 last.
         timeout: how long one attempt may run; None for as long as it takes.
         losses: how many workers a task may lose before it fails.
+        retries: which failures of an attempt lead to another one, and when; none by default.
         ttl: lifetime of a task from its creation, also while it is live; None for no limit.
         retention: how long an ended task can still be read; by default what PERDURE_RETENTION says, 24h.
         answer_within: how long a question waits before the task fails.
@@ -171,6 +179,8 @@ def tool(
         called, where = name if name is not None else getattr(fn, "__name__", type(fn).__name__), _where(fn)
         try:
             _check_function(fn)
+            if task == "never" and retries.times:
+                raise ValueError('task="never" has no retries: it runs once, for the caller that waits')
             options = read_options(durations, task=task, starts=starts, priority=priority, losses=losses)
             made = Tool(
                 _checked_name(called),
@@ -182,6 +192,7 @@ def tool(
                 is_async(fn),
                 local_names,
                 input_schema,
+                retries,
             )
         except ValueError as error:
             raise _refused(called, where, error) from error

@@ -17,11 +17,12 @@ from dataclasses import replace
 from typing import Any, Literal, NoReturn, TypeVar
 
 import pydantic_core
+import structlog
 from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.task import Claim, Json, Question, Reply
-from app.errors import ProtocolError, Refusal, StaleAttempt, ToolError, UsageError
+from app.errors import ProtocolError, Refusal, StaleAttempt, StoreUnavailable, ToolError, UsageError
 from app.storage.store import Store
 from app.tools.reports import Report, Reports
 from app.tools.transactions import Transactions
@@ -29,12 +30,17 @@ from app.wire.envelope import dumps
 from app.wire.input_requests import declares, needed_capability
 from app.wire.revisions import LEGACY, TASKS_EXTENSION, Revision, code, missing_capability, missing_tasks_capability
 
+log = structlog.get_logger(__name__)
+
 T = TypeVar("T")
 Stopping = Literal["cancel", "deadline", "shutdown", "question"]
 
 CANNOT_BE_ASKED = (
     "This tool has to ask the user something, and this client cannot be asked over the protocol version that it speaks."
 )
+
+MOST_NAMES = 10_000
+"""Steps and questions of one attempt, and so of a task: each is kept, and read again for every attempt."""
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
 _in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
@@ -193,6 +199,8 @@ class Replay:
         await self._open()
         if not _NAME.fullmatch(name):
             raise UsageError(f"The name of a {kind} is 1 to 200 printable characters.")
+        if len(self._used) >= MOST_NAMES:
+            raise UsageError(f"A task has at most {MOST_NAMES} steps and questions. Do more in each of them.")
         if (kind, name) in self._used:
             raise UsageError(f"The {kind} {name!r} is used twice in one attempt. Give each {kind} its own name.")
         self._used.add((kind, name))
@@ -214,7 +222,11 @@ class Replay:
             return await writing
         except StaleAttempt:
             self.stale.set()
-            return await self._wait()
+        except StoreUnavailable:
+            # No fault of the tool, which must not come to see it: the attempt is given up, and another one replays.
+            log.error("the store cannot be reached; the attempt is given up", attempt=self.claim.epoch)
+            self.stale.set()
+        return await self._wait()
 
     async def _store_report(self, report: Report) -> None:
         await self._store.status(self.claim, report.message, report.progress, report.total)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import structlog
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.domain.task import Claim, Json
@@ -73,6 +74,8 @@ class Transactions:
                 return await self._once(claim, name, fn)
             except _OwnError as own:
                 raise own.error from None
+            except PoolTimeout as starved:  # before fn ran
+                raise StoreUnavailable("All connections for transactions are in use.") from starved
             except (DBAPIError, OSError) as fault:
                 if not _unknown(fault):
                     raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import random
 import traceback
 from collections.abc import Coroutine
 from concurrent.futures import Executor
@@ -35,6 +36,10 @@ from app.wire.revisions import code
 log = structlog.get_logger(__name__)
 
 INTERNAL = Json(dumps({"code": code(ErrorKind.INTERNAL, None), "message": "The tool failed with an internal error"}))
+TRIED_AGAIN = "The tool failed, and is tried again after a pause"
+CANCEL_SECONDS = 10.0
+"""How long a handler may take to end after a cancel, before its task ends without it."""
+
 MESSAGE_CHARACTERS = 2000
 TRACEBACK_CHARACTERS = 20_000
 
@@ -49,6 +54,7 @@ class Attempt:
         transactions: for steps that write to the same database.
         executor: runs `def` tools.
         max_result_bytes: a larger result fails the task.
+        cancel_seconds: how long the handler may take to end after a cancel.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Attempt:
         executor: Executor,
         *,
         max_result_bytes: int = 10 * 1024 * 1024,
+        cancel_seconds: float = CANCEL_SECONDS,
     ) -> None:
         self.claim = claim
         self._tool = tool
@@ -69,6 +76,9 @@ class Attempt:
         self._replay = Replay(claim, store, transactions, task_required=tool.options.task == "required")
         self._root: asyncio.Task[Any] | None = None
         self._told = False
+        self._cancel_seconds = cancel_seconds
+        self._overdue = asyncio.Event()
+        self._timers: list[asyncio.TimerHandle] = []
 
     @property
     def tool(self) -> str:
@@ -83,11 +93,11 @@ class Attempt:
         self._root = asyncio.create_task(self._handler(), name=f"tool {self._tool.name}")
         if self._told and self._tool.is_async:
             self._root.cancel()
-        timer = self._deadline()
+        self._limit()
         try:
             await self._watch(self._root)
         finally:
-            if timer is not None:
+            for timer in self._timers:
                 timer.cancel()
 
     def announce(self, reason: Stopping) -> None:
@@ -104,6 +114,8 @@ class Attempt:
             return
         self._told = True
         self._replay.stopping = reason
+        if reason == "cancel":
+            self._timers.append(asyncio.get_running_loop().call_later(self._cancel_seconds, self._overdue.set))
         if self._tool.is_async and self._root is not None:
             self._root.cancel()
         elif not self._tool.is_async and reason != "cancel":
@@ -139,9 +151,12 @@ class Attempt:
     async def _watch(self, root: asyncio.Task[Any]) -> None:
         pausing = asyncio.create_task(self._replay.pause())
         stale = asyncio.create_task(self._replay.stale.wait())
+        overdue = asyncio.create_task(self._overdue.wait())
         try:
-            await asyncio.wait({root, pausing, stale}, return_when=asyncio.FIRST_COMPLETED)
-            if stale.done():
+            await asyncio.wait({root, pausing, stale, overdue}, return_when=asyncio.FIRST_COMPLETED)
+            if overdue.done():
+                await self._cancelled_without_it()
+            elif stale.done():
                 log.info("attempt is stale", tool=self._tool.name)
             elif root.done():
                 await self._conclude(root)
@@ -149,8 +164,13 @@ class Attempt:
                 await self._park(pausing.result())
             await self._unwind(root)
         finally:
-            pausing.cancel()
-            stale.cancel()
+            for waiting in (pausing, stale, overdue):
+                waiting.cancel()
+
+    async def _cancelled_without_it(self) -> None:
+        """The handler goes on though it was cancelled: its task ends now, its slot is free when it does."""
+        log.warning("handler goes on after a cancel; its task has ended", tool=self._tool.name)
+        await self._release()
 
     async def _park(self, questions: list[Question]) -> None:
         if self._replay.stopping == "deadline":
@@ -195,8 +215,16 @@ class Attempt:
             case UnusableResult():
                 body = dumps({"code": code(ErrorKind.INTERNAL, None), "message": str(error)})
                 await self._settle(self._store.fail(self.claim, body, str(error)))
+            case Exception() if self._tool.retries.covers(error, self.claim.failures):
+                await self._try_again(error)
             case _:
                 await self._internal_error(error)
+
+    async def _try_again(self, error: Exception) -> None:
+        """Another attempt is made after a pause, at which no worker waits."""
+        pause = self._tool.retries.pause_ms(self.claim.failures, random.uniform(-1, 1))  # noqa: S311
+        log.warning("tool failed, and is tried again", tool=self._tool.name, attempt=self.claim.epoch, exc_info=error)
+        await self._settle(self._store.retry(self.claim, pause, TRIED_AGAIN, _traceback(error)))
 
     async def _protocol_error(self, error: ProtocolError) -> None:
         body: dict[str, Any] = {"code": error.code, "message": error.message}
@@ -211,20 +239,22 @@ class Attempt:
 
     async def _internal_error(self, error: BaseException) -> None:
         """Clients learn that it failed; operators learn why, from the log and from `task_attempts`."""
-        trace = storable("".join(traceback.format_exception(error)), TRACEBACK_CHARACTERS)
         log.error("tool failed", tool=self._tool.name, attempt=self.claim.epoch, exc_info=error)
         message = "The tool failed with an internal error"
-        await self._settle(self._store.fail(self.claim, INTERNAL, message, internal=trace))
+        await self._settle(self._store.fail(self.claim, INTERNAL, message, internal=_traceback(error)))
 
     async def _stopped(self) -> None:
         """The handler ended because it was told to, or because something cancelled it that was not Perdure."""
         match self._replay.stopping:
             case "cancel" | "shutdown":
-                await self._settle(self._store.release(self.claim.worker_id, [(self.claim.task_id, self.claim.epoch)]))
+                await self._release()
             case "deadline":
                 await self._settle(self._store.fail(self.claim, *TIMED_OUT))
             case _:
                 await self._internal_error(RuntimeError("The handler was cancelled, but not by Perdure."))
+
+    async def _release(self) -> None:
+        await self._settle(self._store.release(self.claim.worker_id, [(self.claim.task_id, self.claim.epoch)]))
 
     async def _settle(self, transition: Coroutine[Any, Any, Any]) -> None:
         """Write the end of the attempt. What was written before by others stands; nothing is raised."""
@@ -236,11 +266,14 @@ class Attempt:
         except StoreUnavailable:
             log.error("attempt could not be ended; it will be released and run again", tool=self._tool.name)
 
-    def _deadline(self) -> asyncio.TimerHandle | None:
-        if self.claim.remaining_ms is None:
-            return None
-        loop = asyncio.get_running_loop()
-        return loop.call_later(max(0.0, self.claim.remaining_ms / 1000), self.stop, "deadline")
+    def _limit(self) -> None:
+        if self.claim.remaining_ms is not None:
+            seconds = max(0.0, self.claim.remaining_ms / 1000)
+            self._timers.append(asyncio.get_running_loop().call_later(seconds, self.stop, "deadline"))
+
+
+def _traceback(error: BaseException) -> str:
+    return storable("".join(traceback.format_exception(error)), TRACEBACK_CHARACTERS)
 
 
 def storable(text: str, limit: int = MESSAGE_CHARACTERS) -> str:

@@ -19,8 +19,9 @@ from app.storage.store import Store
 from app.tools.registry import Registry
 from app.tools.transactions import Transactions
 from app.version import __version__
-from app.worker.attempt import Attempt
+from app.worker.attempt import CANCEL_SECONDS, Attempt
 from app.worker.heartbeat import Heartbeat
+from app.worker.loopwatch import LoopWatch
 from app.worker.maintenance import expire, publish, purge, rescue
 from app.worker.maintenance.loop import repeat
 
@@ -39,12 +40,14 @@ class Runner:
         store: the tasks.
         database: for what is not a transition.
         registry: the tools that this worker runs; tasks of no other tool are touched.
+        control: the tasks by connections of its own, so that busy handlers cannot starve claims and maintenance.
         listener: wakes the worker; None leaves it to the poll.
         slots: how many tasks run at once.
         lease_seconds: how long the worker may be silent before others take its tasks.
         grace_seconds: how long running handlers may go on after a stop.
         poll_seconds: how often it looks for work without being woken.
         max_result_bytes: a larger result fails its task.
+        cancel_seconds: how long a handler may take to end after a cancel, before its task ends without it.
     """
 
     def __init__(
@@ -53,14 +56,17 @@ class Runner:
         database: Database,
         registry: Registry,
         *,
+        control: Store | None = None,
         listener: Listener | None = None,
         slots: int = 16,
         lease_seconds: float = 20.0,
         grace_seconds: float = 25.0,
         poll_seconds: float = 1.0,
         max_result_bytes: int = 10 * 1024 * 1024,
+        cancel_seconds: float = CANCEL_SECONDS,
     ) -> None:
         self._store = store
+        self._control = control or store
         self._registry = registry
         self._tools = {tool.name: tool for tool in registry.durable()}
         self._listener = listener
@@ -69,6 +75,7 @@ class Runner:
         self._grace = grace_seconds
         self._poll = poll_seconds
         self._max_result = max_result_bytes
+        self._cancel_seconds = cancel_seconds
         self._transactions = Transactions(database, connections=slots, idle_seconds=lease_seconds)
         self._executor = ThreadPoolExecutor(slots, thread_name_prefix="perdure-tool")
         self._running: dict[Key, Attempt] = {}
@@ -102,10 +109,12 @@ class Runner:
             True if all handlers ended; False leaves some behind, whose tasks were given back: leave the process.
         """
         loops: list[asyncio.Task[None]] = []
+        watch = LoopWatch(asyncio.get_running_loop())
         self._heartbeat.start()
+        watch.start()
         try:
             await self._heartbeat.registered()
-            await publish.publish(self._store, self._registry)
+            await publish.publish(self._control, self._registry)
             if self._listener is not None:
                 self._listener.on_ready(list(self._tools), self._wake.set)
                 self._listener.on_changed(self._changed)
@@ -120,6 +129,7 @@ class Runner:
             await self._transactions.close()
             self._executor.shutdown(wait=False, cancel_futures=True)
             await asyncio.to_thread(self._heartbeat.stop)
+            await asyncio.to_thread(watch.stop)
             log.info("worker stopped", left=len(self._running))
 
     # -- claiming -----------------------------------------------------------------------------------------------------
@@ -144,10 +154,16 @@ class Runner:
             free = self._slots - len(self._running)
             if free <= 0 or self._stopping.is_set():
                 return
-            for claim in await self._store.claim(self._heartbeat.worker_id, list(self._tools), free):
+            for claim in await self._control.claim(self._heartbeat.worker_id, list(self._tools), free):
                 tool = self._tools[claim.task.tool]
                 attempt = Attempt(
-                    claim, tool, self._store, self._transactions, self._executor, max_result_bytes=self._max_result
+                    claim,
+                    tool,
+                    self._store,
+                    self._transactions,
+                    self._executor,
+                    max_result_bytes=self._max_result,
+                    cancel_seconds=self._cancel_seconds,
                 )
                 self._running[claim.task_id, claim.epoch] = attempt
                 task = asyncio.create_task(self._attempt(attempt))
@@ -176,11 +192,11 @@ class Runner:
         worker_id = self._heartbeat.worker_id
         async with self._claiming:
             running = dict(self._running)
-            held = {(h.task_id, h.epoch): h for h in await self._store.holdings(worker_id)}
+            held = {(h.task_id, h.epoch): h for h in await self._control.holdings(worker_id)}
             astray = [key for key in held if key not in running]
             if astray:
                 log.warning("released tasks that were claimed but not run", tasks=len(astray))
-                await self._store.release(worker_id, astray)
+                await self._control.release(worker_id, astray)
         for key, attempt in running.items():
             if key not in held:
                 attempt.abandon()
@@ -219,7 +235,7 @@ class Runner:
             return True
         log.warning("handlers do not end; their tasks are given back", tasks=len(self._running))
         try:
-            await self._store.release(self._heartbeat.worker_id, list(self._running))
+            await self._control.release(self._heartbeat.worker_id, list(self._running))
         except StoreUnavailable:
             log.error("tasks could not be given back; they are rescued when the lease ends")
         return False
@@ -229,7 +245,7 @@ class Runner:
             await asyncio.wait(set(self._tasks), timeout=seconds)
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        store, beat = self._store, self._heartbeat
+        store, beat = self._control, self._heartbeat
         return [
             repeat("sweep", 0.0, self._sweep_once_due),
             repeat("rescue", min(rescue.INTERVAL_SECONDS, self._lease), lambda: rescue.rescue(store, beat)),

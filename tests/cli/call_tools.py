@@ -70,12 +70,16 @@ async def work(ctx: ToolContext, seconds: float = 600) -> str:
     return "done"
 
 
+SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}}
+
+
 @tool(poll_interval="100ms", starts="request")
 async def confirm_first(ctx: ToolContext) -> str:
-    """Ask before there is a task."""
-    answer = await ctx.elicit("sure", "Are you sure?", {"type": "object", "properties": {"sure": {"type": "boolean"}}})
+    """Ask before there is a task, and in it."""
+    before = await ctx.elicit("before", "Are you sure?", SURE)
     await ctx.detach()
-    return f"sure: {answer.content if isinstance(answer, Accepted) else None}"
+    within = await ctx.elicit("within", "Still?", SURE)
+    return f"{isinstance(before, Accepted)}, {isinstance(within, Accepted)}"
 
 
 @tool(task="never")

@@ -128,7 +128,7 @@ def test_a_question_before_the_task_is_in_the_document_with_its_state(url: str) 
     called = call("confirm_first", "--json", "--url", url)
     assert (called.code, called.document["status"]) == (4, "input_required")
     assert "taskId" not in called.document
-    assert called.document["inputRequests"].keys() == {"sure"}
+    assert called.document["inputRequests"].keys() == {"before"}
     assert called.document["requestState"]
     assert "send the call again with inputResponses and requestState" in called.err
 

@@ -100,7 +100,8 @@ def test_a_question_before_the_task_is_answered_and_the_task_followed(url: str) 
     with at_terminal("call", "confirm_first", "--url", url) as terminal:
         terminal.answers(("Answer?", "y"), ("sure (yes or no, optional): ", "y"), ("Send it?", "s"))
         terminal.expect("Task ")
-        terminal.expect("sure: {'sure': True}")
+        terminal.answers(("Still?\nAnswer?", "d"))
+        terminal.expect("True, False")
         assert terminal.ends() == 0
 
 

@@ -44,10 +44,24 @@ class Traffic:
 
     sent: list[Sent] = field(default_factory=list)
 
-    def http(self, **options: Any) -> httpx2.AsyncClient:
-        """An HTTP client whose traffic is kept here."""
-        options["follow_redirects"] = False
-        return httpx2.AsyncClient(**options, event_hooks={"response": [self._keep]})
+    def http(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+        *,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        follow_redirects: bool = False,
+    ) -> httpx2.AsyncClient:
+        """An HTTP client whose traffic is kept here; it waits 30 s where nothing else is said."""
+        return httpx2.AsyncClient(
+            headers=headers,
+            timeout=timeout or httpx2.Timeout(30),
+            auth=auth,
+            transport=transport,
+            follow_redirects=follow_redirects,
+            event_hooks={"response": [self._keep]},
+        )
 
     def of(self, *methods: str) -> list[Sent]:
         """The requests of these methods."""

@@ -35,7 +35,7 @@ async def connected(url: str, traffic: Traffic, *, tasks: bool = True, **options
     """A client whose traffic is kept; with tasks as the recipe has them, or without."""
     extensions = [recipe.Tasks()] if tasks else None
     async with (
-        traffic.http(timeout=30) as http,
+        traffic.http() as http,
         Client(streamable_http_client(url, http_client=http), extensions=extensions, **options) as client,
     ):
         yield client
@@ -166,7 +166,7 @@ async def test_a_call_that_it_leaves_is_cancelled(url: str, traffic: Traffic) ->
     async with connected(url, traffic, tasks=False) as client:
         with anyio.CancelScope() as leaving:
 
-            async def hear(*_: object) -> None:
+            async def hear(progress: float, total: float | None, message: str | None) -> None:
                 leaving.cancel()
 
             await client.call_tool("hang", progress_callback=hear)

@@ -21,10 +21,10 @@ from tests.clients.test_official import text_of
 async def connected(url: str, traffic: Traffic) -> AsyncIterator[Client]:
     """An older client, which has all that a newer one has."""
 
-    async def ask(*_: object) -> ElicitResult:
+    async def ask(context: Any, params: Any) -> ElicitResult:
         raise AssertionError("an older client cannot be asked")
 
-    async with traffic.http(timeout=30) as http:
+    async with traffic.http() as http:
         transport = streamable_http_client(url, http_client=http)
         client = Client(transport, mode="legacy", extensions=[recipe.Tasks()], elicitation_callback=ask)
         async with client:

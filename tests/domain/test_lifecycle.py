@@ -37,6 +37,7 @@ async def scene(db_url: str) -> AsyncIterator[Scene]:
 # -- as data ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R52")
 def test_no_verb_leaves_a_terminal_state() -> None:
     assert {edge[0] for transition in TRANSITIONS.values() for edge in transition.edges} == LIVE
 
@@ -56,6 +57,7 @@ def test_only_attempts_finish_fail_or_ask() -> None:
         "ask",
         "finish",
         "fail",
+        "retry",
         "release",
     }
 
@@ -190,6 +192,7 @@ VERBS: dict[str, Verb] = {
     "answer": lambda scene, task: scene.store.answer(OWNER, task.task_id, {"colour": response()}),
     "finish": attempt(lambda store, claim: store.finish(claim, RESULT)),
     "fail": attempt(lambda store, claim: store.fail(claim, ERROR, "It broke", internal="why")),
+    "retry": attempt(lambda store, claim: store.retry(claim, 60_000, "Again later", "why")),
     "release": attempt(lambda store, claim: store.release(claim.worker_id, attempt_of(claim))),
     "cancel": lambda scene, task: scene.store.cancel(OWNER, task.task_id),
     "detach": lambda scene, task: scene.store.detach_for(OWNER, task.task_id),
@@ -229,6 +232,7 @@ async def view(scene: Scene, task: Task | Claim) -> tuple[object, ...]:
     return seen.status, seen.status_message, seen.ttl_ms, state.questions, state.result, state.error
 
 
+@pytest.mark.requirement("R52")
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_verb_makes_the_edges_of_the_table_and_no_other_and_tells_clients_what_they_can_see(
     scene: Scene, verb: str
@@ -243,6 +247,7 @@ async def test_a_verb_makes_the_edges_of_the_table_and_no_other_and_tells_client
     assert made == TRANSITIONS[verb].edges
 
 
+@pytest.mark.requirement("R52")
 @pytest.mark.parametrize("place", [name for name, (status, _) in PLACES.items() if status in TERMINAL])
 async def test_a_terminal_state_never_changes_whatever_is_tried(scene: Scene, place: str) -> None:
     task = await PLACES[place][1](scene)

@@ -34,6 +34,7 @@ def test_time_version_and_variant_do_not_depend_on_what_is_drawn(monkeypatch: py
     assert new_task_id() == UUID(expected[drawn[0]])
 
 
+@pytest.mark.requirement("R49")
 def test_74_bits_are_drawn_and_no_other_varies() -> None:
     made = [new_task_id().int for _ in range(200)]
     varying = (reduce(or_, made) & ~reduce(and_, made)) & ((1 << 80) - 1)

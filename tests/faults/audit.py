@@ -9,17 +9,15 @@ from typing import Any
 
 import asyncpg
 
-from app.storage.store import LOST
 from tests.faults.attempts import one_at_a_time
+from tests.faults.ends import end_of, ended_well, keys_of, same_end
 from tests.faults.evidence import Evidence, Note
-from tests.faults.ledger import Known, Ledger
+from tests.faults.ledger import Ledger
 from tests.faults.processes import Fleet
-from tests.faults.tools import BROKEN_PAPER, TOLD
 
 ENDED = ("completed", "failed", "cancelled")
 NOTICE_SECONDS = 25.0
 """Within which an API that lives has cancelled a call whose client is gone, through pauses and outages."""
-INTERNAL = {"code": -32603, "message": "The tool failed with an internal error"}
 
 
 def audit(evidence: Evidence, ledger: Ledger, fleet: Fleet) -> list[str]:
@@ -50,13 +48,13 @@ def acknowledged_tasks_ended_as_they_must(evidence: Evidence, ledger: Ledger) ->
         elif row["status"] not in ENDED:
             yield f"{known} is left {row['status']} (epoch {row['epoch']}, worker {row['worker_id']})"
         else:
-            if not _ended_well(known, row, evidence):
+            if not ended_well(known, row, evidence):
                 told = f"{known.arguments}, cancelled: {known.cancelled}, saw {known.end}"
-                yield f"{known} ended wrongly: {_end(row)}; {told}"
+                yield f"{known} ended wrongly: {end_of(row)}; {told}"
             if known.end is None:
                 yield f"{known}: no client saw it end, though it is {row['status']}"
-            elif not _same_end(known.end, row):
-                yield f"{known} changed after its end: a client saw {known.end}, there is {_end(row)}"
+            elif not same_end(known.end, row):
+                yield f"{known} changed after its end: a client saw {known.end}, there is {end_of(row)}"
 
 
 def hanging_up_cancelled(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
@@ -69,7 +67,7 @@ def hanging_up_cancelled(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
             and row["status"] != "cancelled"
             and not call.api.was_down(call.begin, call.end + NOTICE_SECONDS)
         ):
-            yield f"{call.ref} was given up by its client on {call.api.name} at {call.end:.2f}, and is {_end(row)}"
+            yield f"{call.ref} was given up by its client on {call.api.name} at {call.end:.2f}, and is {end_of(row)}"
 
 
 def nothing_is_left_open(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
@@ -127,7 +125,7 @@ def questions_were_asked_and_answered_once(evidence: Evidence, ledger: Ledger) -
     for known in ledger.tasks:
         row = evidence.tasks.get(known.task_id)
         asked = {question["key"]: question["response"] for question in evidence.questions.get(known.task_id, [])}
-        if odd := asked.keys() - set(_keys(known)):
+        if odd := asked.keys() - set(keys_of(known)):
             yield f"{known} asked {odd}"
         for key, response in asked.items():
             value = None if response is None else json.loads(response)["content"]["value"]
@@ -183,91 +181,10 @@ def _logged(evidence: Evidence) -> Iterator[str]:
     yield from (f"log: {oddity}" for oddity in evidence.oddities)
 
 
-def _ended_well(known: Known, row: asyncpg.Record, evidence: Evidence) -> bool:
-    if row["status"] == "cancelled":
-        return known.cancelled
-    if row["status"] == "failed" and row["losses"] > row["loss_limit"]:
-        return bool(_json(row["error"]) == json.loads(LOST[0]))
-    must = _must_end(known, evidence)
-    return must is not None and must == _came_to(row)
-
-
-def _must_end(known: Known, evidence: Evidence) -> tuple[str, Any] | None:
-    """The status that a task must have if it was not cancelled, and the error, text or data; None: it never ends."""
-    match known.tool, known.arguments.get("how"):
-        case "endless", _:
-            return None
-        case "fails", "protocol":
-            return "failed", dict(zip(("code", "message", "data"), BROKEN_PAPER, strict=True))
-        case "fails", "broken":
-            return "failed", INTERNAL
-        case "fails", _:
-            return "isError", TOLD
-        case "quick", _:
-            return "completed", known.ref
-    return "completed", {"ref": known.ref, "values": _values(known, evidence)}
-
-
-def _came_to(row: asyncpg.Record) -> tuple[str, Any]:
-    if (error := _json(row["error"])) is not None:
-        return row["status"], error
-    result = _json(row["result"])
-    status = "isError" if result["isError"] else row["status"]
-    return status, result.get("structuredContent", result["content"][0]["text"])
-
-
-def _values(known: Known, evidence: Evidence) -> list[str | None]:
-    """What the tool must have returned: what its steps are recorded with, and what was answered."""
-    given = known.arguments
-    match known.tool:
-        case "steps":
-            names = [f"{kind}-{number}" for number in range(given["count"]) for kind in ("plain", "written")]
-        case "blocking":
-            names = [f"plain-{number}" for number in range(given["count"])]
-        case "slow":
-            names = ["first", "last"]
-        case _:
-            turns = [[f"plain-{turn}", f"written-{turn}", *_keys(known, turn)] for turn in range(given["rounds"])]
-            names = [name for turn in turns for name in turn]
-    answers = {row["key"]: row["response"] for row in evidence.questions.get(known.task_id, [])}
-    return [_value(name, known.task_id, answers, evidence) for name in names]
-
-
-def _value(name: str, task_id: str, answers: dict[str, str | None], evidence: Evidence) -> str | None:
-    if (answer := _json(answers.get(name))) is not None:
-        return str(answer["content"]["value"])
-    step = evidence.steps.get((task_id, name))
-    return None if step is None else json.loads(step["value"])
-
-
-def _keys(known: Known, turn: int | None = None) -> list[str]:
-    """The questions of a task, or those of one round."""
-    turns = range(known.arguments.get("rounds", 0)) if turn is None else [turn]
-    return [f"question-{turn}-{number}" for turn in turns for number in range(known.arguments["together"])]
-
-
 def _needs_a_client(row: asyncpg.Record) -> bool:
     return bool(row["tool"] == "endless" or row["status"] == "input_required")
-
-
-def _same_end(seen: dict[str, Any], row: asyncpg.Record) -> bool:
-    told = seen["status"], _bare(seen.get("result")), seen.get("error")
-    return bool(told == (row["status"], _bare(_json(row["result"])), _json(row["error"])))
-
-
-def _bare(result: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A result without the name of the server that gave it."""
-    return result and {name: value for name, value in result.items() if name != "_meta"}
-
-
-def _end(row: asyncpg.Record) -> str:
-    return f"{row['status']}, {row['losses']} losses, {row['error'] or row['result']}"
 
 
 def _arguments(row: asyncpg.Record) -> dict[str, Any]:
     arguments: dict[str, Any] = json.loads(row["params"])["arguments"]
     return arguments
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else json.loads(text)

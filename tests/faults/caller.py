@@ -81,11 +81,16 @@ class Caller:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 reply = await Client(self._session, api.url, capabilities=capabilities).rpc(method, params)
-            return self._read(reply, api, sent, takes)
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as lost:
             self._judge(type(lost).__name__, api, f"{method}: {lost!r}", sent)
         except (TimeoutError, AssertionError) as wrong:
             self._find(api, f"{method}: {type(wrong).__name__}: {wrong}", sent)
+        else:
+            self._ledger.requests += 1
+            if "result" in reply.message:
+                result: Params = reply.message["result"]
+                return result
+            self._refused(reply, api, sent, takes)
         if method == "tools/call":
             self._ledger.unanswered[ref] += 1
         raise Lost
@@ -100,20 +105,15 @@ class Caller:
             self._ledger.hung_up.append(HungUp(ref, api, sent, time.time()))
         self._ledger.unanswered[ref] += 1
 
-    def _read(self, reply: Reply, api: Member, sent: float, takes: tuple[int, ...]) -> Params:
-        self._ledger.requests += 1
-        if "result" in reply.message:
-            result: Params = reply.message["result"]
-            return result
+    def _refused(self, reply: Reply, api: Member, sent: float, takes: tuple[int, ...]) -> None:
         error: Params = reply.message["error"]
-        if error["code"] in takes and reply.status != 503:
-            raise Refused(error)
         told = f"HTTP {reply.status}, {json.dumps(error)}"
         if "server is stopping" in error["message"]:
             self._judge("“The server is stopping”", api, told, sent)
+        elif error["code"] in takes:
+            raise Refused(error)
         else:
             self._find(api, told, sent)
-        raise Lost
 
     def _judge(self, kind: str, api: Member, what: str, sent: float) -> None:
         """An error that there must be when an API goes down, and only then."""

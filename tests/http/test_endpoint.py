@@ -68,6 +68,7 @@ async def test_what_is_no_request_is_refused_with_its_id_where_it_has_one(
     assert reply.message.get("id") == request_id
 
 
+@pytest.mark.requirement("R58")
 @pytest.mark.parametrize("version", [None, DRAFT, PUBLISHED])
 @pytest.mark.parametrize(
     "method", ["tasks/list", "tasks/result", "tasks/", "tasks/Get", "resources/subscribe", "", "x" * 5000]
@@ -91,6 +92,7 @@ async def test_a_notification_is_accepted_without_a_body(service: Service, metho
     assert (reply.status, reply.body) == (202, b"")
 
 
+@pytest.mark.requirement("R30")
 async def test_a_notification_never_cancels_a_task(service: Service) -> None:
     task_id = await service.start_task()
     params = {"requestId": 1, "taskId": task_id}
@@ -287,6 +289,7 @@ async def test_a_tools_own_error_has_the_status_of_the_protocols_error_with_its_
 # -- headers and revisions --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R56")
 @pytest.mark.parametrize(("version", "number"), [(None, -32001), (DRAFT, -32001), (PUBLISHED, -32020)])
 async def test_a_header_that_contradicts_the_body_is_refused_with_the_number_of_the_revision(
     service: Service, version: str | None, number: int
@@ -307,6 +310,7 @@ async def test_a_header_that_is_sent_twice_counts_twice(service: Service) -> Non
         assert (await response.json())["error"]["code"] == -32020
 
 
+@pytest.mark.requirement("R56")
 @pytest.mark.parametrize("lenient", [True, False])
 async def test_task_methods_may_lack_their_name_header_unless_told_otherwise(db_url: str, lenient: bool) -> None:
     async with serving(db_url, lenient_task_names=lenient) as service:

@@ -29,7 +29,8 @@ LARGE = 32 * 1024 * 1024
 class Gate:
     """A tool that waits until the test lets it go on, and notes what happens to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clean_up_seconds: float = 0) -> None:
+        self._clean_up_seconds = clean_up_seconds
         self.entered, self.open, self.cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def __call__(self, call: Call) -> Json:
@@ -37,7 +38,7 @@ class Gate:
         try:
             await self.open.wait()
         except asyncio.CancelledError:
-            await asyncio.sleep(0)  # it cleans up
+            await asyncio.sleep(self._clean_up_seconds)
             self.cancelled.set()
             raise
         return said("done")
@@ -50,10 +51,13 @@ async def test_a_quick_call_is_answered_with_plain_json() -> None:
     async def quick(_: Call) -> Json:
         return said("done")
 
-    async with scripted(quick) as client:
+    async with scripted(quick, keepalive_seconds=60) as client:
+        await client.start()
+        connected = asyncio.all_tasks()
         reply = await client.start()
         assert reply.headers["Content-Type"] == "application/json"
         assert reply.result["content"][0]["text"] == "done"
+        await eventually(_only(connected))  # nothing waits to keep it alive
 
 
 async def test_a_slow_call_becomes_a_stream_that_says_that_it_lives() -> None:
@@ -107,6 +111,26 @@ async def test_notifications_from_many_sides_are_whole_events() -> None:
     async with scripted(steps, keepalive_seconds=0.001) as client:
         reply = await client.start(progressToken=1)
     assert [each["params"]["progress"] for each in reply.notifications] == list(range(100))
+
+
+async def test_a_tool_that_gives_up_on_a_notification_harms_no_other() -> None:
+    async def steps(call: Call) -> Json:
+        messages = [json.loads(progress(call, reached)) for reached in range(3)]
+        for message in messages:
+            message["params"]["message"] = "x" * (LARGE // 4)
+        sides = [asyncio.ensure_future(call.notify(Json(json.dumps(message)))) for message in messages]
+        await asyncio.wait(sides, timeout=0.1)  # the client does not read yet
+        sides[0].cancel()
+        await asyncio.sleep(0)
+        given_up.set()
+        await asyncio.gather(*sides[1:])
+        return said("done")
+
+    given_up = asyncio.Event()
+    async with scripted(steps) as client, client.opened(progressToken=1) as reply:
+        await given_up.wait()
+        whole = await reply.rest()
+    assert [each["params"]["progress"] for each in whole.notifications] == [0, 1, 2]
 
 
 async def test_a_client_that_takes_only_json_gets_it_however_long_it_takes() -> None:
@@ -401,8 +425,8 @@ async def test_a_stream_that_takes_longer_than_the_grace_ends_with_an_error_and_
         assert (error["code"], error["message"]) == (-32603, "The server is stopping. Send the request again.")
 
 
-async def test_a_call_that_takes_longer_than_the_grace_is_answered_with_an_error() -> None:
-    gate = Gate()
+async def test_a_call_that_takes_longer_than_the_grace_is_answered_with_an_error_when_it_has_cleaned_up() -> None:
+    gate = Gate(clean_up_seconds=0.5)
     async with scripted(gate, grace_seconds=0.05) as client:
         call = asyncio.create_task(client.start())
         await gate.entered.wait()

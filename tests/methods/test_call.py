@@ -29,6 +29,7 @@ async def _request(service: Service) -> asyncpg.Record:
     return row
 
 
+@pytest.mark.requirement("R05", "R50")
 async def test_the_handle_is_flat_and_has_no_outcome(service: Service) -> None:
     handle = (await service.client.call("job")).result
     assert set(handle) == {
@@ -52,6 +53,7 @@ async def _blocked(service: Service, db_url: str) -> AsyncIterator[asyncio.Task[
         await blocker.close()
 
 
+@pytest.mark.requirement("R08")
 async def test_the_task_is_committed_before_the_reply(service: Service, db_url: str) -> None:
     async with _blocked(service, db_url) as call:
         assert not call.done()

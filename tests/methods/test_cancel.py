@@ -15,6 +15,7 @@ async def _cancel(service: Service, task_id: str) -> Reply:
     return reply
 
 
+@pytest.mark.requirement("R31", "R34")
 async def test_a_task_that_nobody_runs_is_cancelled_at_once(service: Service) -> None:
     task_id = await service.start_task()
     await _cancel(service, task_id)
@@ -29,6 +30,7 @@ async def test_a_task_that_asks_is_cancelled_and_asks_no_more(service: Service) 
     assert "inputRequests" not in task
 
 
+@pytest.mark.requirement("R33")
 async def test_a_running_task_is_told_and_may_still_finish(service: Service) -> None:
     task_id = await service.start_task()
     claim = await service.claim()
@@ -40,11 +42,13 @@ async def test_a_running_task_is_told_and_may_still_finish(service: Service) -> 
     assert (await service.read(task_id))["status"] == "completed"
 
 
+@pytest.mark.requirement("R54")
 async def test_a_second_cancel_is_acknowledged_with_the_same_bytes(service: Service) -> None:
     task_id = await service.start_task()
     assert (await _cancel(service, task_id)).body == (await _cancel(service, task_id)).body
 
 
+@pytest.mark.requirement("R54")
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
 async def test_a_cancel_after_the_end_is_acknowledged_and_changes_nothing(service: Service, end: str) -> None:
     task_id = await service.end_task(end)

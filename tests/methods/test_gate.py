@@ -19,6 +19,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.requirement("R03", "R41")
 @pytest.mark.parametrize(("version", "number"), NUMBERS)
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_client_without_the_extension_is_told_that_it_is_missing(
@@ -48,6 +49,7 @@ async def test_the_gate_comes_before_the_lookup(service: Service) -> None:
     assert (await service.read(there))["status"] == "working"
 
 
+@pytest.mark.requirement("R41")
 async def test_what_one_request_declares_does_not_hold_for_the_next(service: Service) -> None:
     task_id = await service.start_task()
     undeclared = service.client.with_(capabilities=None)
@@ -55,11 +57,13 @@ async def test_what_one_request_declares_does_not_hold_for_the_next(service: Ser
     assert (await undeclared.call("careful_job")).error["code"] == -32003
 
 
+@pytest.mark.requirement("R58")
 async def test_the_capability_of_an_older_revision_does_not_count(service: Service) -> None:
     older = service.client.with_(capabilities={"tasks": {"requests": {"tools": {"call": {}}}}})
     assert (await older.call("careful_job")).error["code"] == -32003
 
 
+@pytest.mark.requirement("R01", "R56")
 @pytest.mark.parametrize("version", [None, DRAFT, PUBLISHED])
 async def test_a_client_that_declares_the_extension_gets_a_task(service: Service, version: str | None) -> None:
     client = service.client.with_(version=version)

@@ -18,6 +18,7 @@ FORM = Json(
 PAYLOADS = {"inputRequests", "result", "error"}
 
 
+@pytest.mark.requirement("R13")
 async def test_a_new_task_is_working(service: Service) -> None:
     created = (await service.client.call("job")).result
     task = await service.read(created["taskId"])
@@ -36,6 +37,7 @@ async def test_a_working_task_says_how_it_is_getting_on(service: Service) -> Non
     assert (await service.read(task_id))["statusMessage"] == "Half-way: 50 % \U0001f680"
 
 
+@pytest.mark.requirement("R14", "R15")
 async def test_a_task_that_asks_shows_all_that_is_outstanding_in_the_order_of_asking(service: Service) -> None:
     task_id = await service.start_task()
     claim = await service.claim()
@@ -49,6 +51,7 @@ async def test_a_task_that_asks_shows_all_that_is_outstanding_in_the_order_of_as
     assert task == await service.read(task_id) | {"pollIntervalMs": task["pollIntervalMs"]}
 
 
+@pytest.mark.requirement("R16", "R47")
 async def test_a_completed_task_has_its_result_byte_for_byte(service: Service) -> None:
     task_id = await service.start_task()
     await service.store.finish(await service.claim(), DONE)
@@ -58,6 +61,7 @@ async def test_a_completed_task_has_its_result_byte_for_byte(service: Service) -
     assert reply.result["ttlMs"] >= 86_400_000
 
 
+@pytest.mark.requirement("R18", "R43", "R46")
 async def test_a_failed_task_has_its_error_byte_for_byte_and_says_why(service: Service) -> None:
     task_id = await service.start_task()
     await service.store.fail(await service.claim(), OUT_OF_PAPER, "It was out of paper")
@@ -67,6 +71,7 @@ async def test_a_failed_task_has_its_error_byte_for_byte_and_says_why(service: S
     assert f'"error":{OUT_OF_PAPER}'.encode() in reply.body
 
 
+@pytest.mark.requirement("R17")
 async def test_a_cancelled_task_is_just_cancelled(service: Service) -> None:
     task_id = await service.start_task()
     assert (await service.client.rpc("tasks/cancel", {"taskId": task_id})).status == 200
@@ -75,6 +80,7 @@ async def test_a_cancelled_task_is_just_cancelled(service: Service) -> None:
     assert not PAYLOADS & set(task)
 
 
+@pytest.mark.requirement("R11")
 async def test_the_poll_interval_grows_with_the_age_of_the_task(service: Service) -> None:
     task_id = await service.start_task()
     assert (await service.read(task_id))["pollIntervalMs"] == 1000
@@ -89,6 +95,7 @@ async def test_the_policy_of_the_tool_is_the_policy_of_the_task(service: Service
     assert (task["ttlMs"], task["pollIntervalMs"]) == (3_600_000, 5000)
 
 
+@pytest.mark.requirement("R26", "R32", "R38", "R39", "R48", "R59")
 async def test_unknown_foreign_and_malformed_ids_are_answered_with_the_same_bytes(service: Service) -> None:
     new = NewTask(new_task_id(), "somebody else", "job", Json("{}"), Json("{}"), Policy())
     foreign = str((await service.store.create(new)).task_id)
@@ -126,6 +133,7 @@ async def test_unknown_foreign_and_malformed_ids_are_answered_with_the_same_byte
     assert state.task.status == "working"
 
 
+@pytest.mark.requirement("R38", "R39", "R42")
 @pytest.mark.parametrize("bad", [None, 7, 1.5, True, [], {}, ["a"]])
 async def test_an_id_that_is_no_string_is_refused_by_the_name_of_its_field(service: Service, bad: object) -> None:
     for method in ("get", "update", "cancel"):
@@ -134,6 +142,7 @@ async def test_an_id_that_is_no_string_is_refused_by_the_name_of_its_field(servi
         assert "params.taskId" in reply.error["message"]
 
 
+@pytest.mark.requirement("R42", "R57")
 async def test_an_expired_task_is_told_apart_from_one_that_never_was(service: Service) -> None:
     task_id = await service.start_task("careful_job")
     await service.store.finish(await service.claim("careful_job"), DONE)
@@ -149,6 +158,7 @@ async def test_an_expired_task_is_told_apart_from_one_that_never_was(service: Se
     ]
 
 
+@pytest.mark.requirement("R57")
 async def test_a_purged_task_is_one_that_never_was(service: Service) -> None:
     task_id = await service.start_task()
     await service.store.finish(await service.claim(), DONE)

@@ -144,6 +144,7 @@ async def test_a_hidden_task_that_someone_cancels_answers_with_an_error(
     assert (result["isError"], text(result)) == (True, "The task was cancelled.")
 
 
+@pytest.mark.requirement("R03")
 @pytest.mark.parametrize(("version", "number"), [(None, -32003), (DRAFT, -32003), (PUBLISHED, -32021)])
 async def test_a_tool_that_needs_a_task_is_refused_to_those_without(
     service: Service, undeclared: Client, version: str | None, number: int
@@ -157,6 +158,7 @@ async def test_a_tool_that_needs_a_task_is_refused_to_those_without(
     assert text((await client.call("confirm_then_task", work=False)).result) == "done"
 
 
+@pytest.mark.requirement("R01")
 async def test_a_result_within_the_budget_comes_instead_of_a_handle(service: Service, stage: Stage) -> None:
     assert text((await service.client.call("maybe_quick")).result) == "quick"
     assert (await service.client.call("maybe_quick", how="fail")).refusal == (200, 4711, "Quickly failed")

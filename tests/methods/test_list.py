@@ -54,6 +54,7 @@ async def test_the_list_is_the_same_for_every_client(service: Service, version: 
     assert (await service.client.with_(version=version, capabilities={}).rpc("tools/list")).result == expected
 
 
+@pytest.mark.requirement("R58")
 @pytest.mark.parametrize("version", [None, DRAFT, PUBLISHED])
 async def test_discovery_tells_versions_capabilities_and_name(service: Service, version: str | None) -> None:
     result = (await service.client.with_(version=version, capabilities={}).rpc("server/discover")).result

@@ -205,6 +205,7 @@ async def test_what_the_retry_declares_counts(client: Client) -> None:
     assert (cannot.status, cannot.error["data"]) == (400, {"requiredCapabilities": {"elicitation": {"form": {}}}})
 
 
+@pytest.mark.requirement("R10")
 async def test_a_question_can_come_before_the_task(client: Client, service: Service, stage: Stage) -> None:
     client = client.with_(capabilities=FORMS | TASKS, version=PUBLISHED)
     asked = (await client.call("confirm_first")).result

@@ -70,6 +70,7 @@ async def _update(service: Service, task_id: str, **responses: Any) -> Reply:
     return await service.client.rpc("tasks/update", {"taskId": task_id, "inputResponses": responses})
 
 
+@pytest.mark.requirement("R24", "R25", "R29")
 @pytest.mark.parametrize(("request_", "response"), RIGHT)
 async def test_a_response_of_the_right_shape_is_recorded_as_sent(
     service: Service, request_: dict[str, Any], response: dict[str, Any]
@@ -86,6 +87,7 @@ async def test_a_response_of_the_right_shape_is_recorded_as_sent(
     assert claim.answers == {"key": stored}
 
 
+@pytest.mark.requirement("R42")
 @pytest.mark.parametrize(("request_", "response"), WRONG)
 async def test_a_response_of_the_wrong_shape_is_refused_by_its_key_and_nothing_is_recorded(
     service: Service, request_: dict[str, Any], response: Any
@@ -108,6 +110,7 @@ async def test_responses_that_are_no_object_are_refused(service: Service, bad: o
     assert (await service.client.rpc("tasks/update", {"taskId": task_id})).error["code"] == -32602
 
 
+@pytest.mark.requirement("R28", "R53")
 async def test_a_partial_update_leaves_the_other_questions(service: Service) -> None:
     task_id = await service.ask(first=FORM, second=ROOTS)
     await _update(service, task_id, second={"roots": []})
@@ -117,6 +120,7 @@ async def test_a_partial_update_leaves_the_other_questions(service: Service) -> 
     assert (await service.read(task_id))["status"] == "working"
 
 
+@pytest.mark.requirement("R27")
 async def test_the_first_answer_stands(service: Service) -> None:
     task_id = await service.ask(name=FORM, other=FORM)
     await _update(service, task_id, name={"action": "decline"})
@@ -125,6 +129,7 @@ async def test_the_first_answer_stands(service: Service) -> None:
     assert await service.recorded(task_id) == {"name": '{"action":"decline"}'}
 
 
+@pytest.mark.requirement("R25")
 async def test_two_answers_at_the_same_moment_are_both_acknowledged_and_one_stands(service: Service) -> None:
     task_id = await service.ask(name=FORM)
     answers = [{"action": "accept", "content": {"name": str(n)}} for n in range(8)]
@@ -134,6 +139,7 @@ async def test_two_answers_at_the_same_moment_are_both_acknowledged_and_one_stan
     assert (await service.read(task_id))["status"] == "working"
 
 
+@pytest.mark.requirement("R27")
 async def test_keys_that_are_not_outstanding_are_passed_over_whatever_they_hold(service: Service) -> None:
     task_id = await service.ask(name=FORM)
     before = await service.read(task_id)

@@ -112,6 +112,7 @@ async def test_the_owner_reads_a_task_as_it_was_created(scene: Scene) -> None:
     assert await scene.store.get(OWNER, task.task_id) == TaskState(task)
 
 
+@pytest.mark.requirement("R48", "R59")
 @pytest.mark.parametrize("owner", ["bob", "Alice", "alice ", "", "%"])
 async def test_nobody_else_can_see_a_task_or_answer_or_cancel_it(scene: Scene, owner: str) -> None:
     claim = await scene.parked("colour")

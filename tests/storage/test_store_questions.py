@@ -123,6 +123,7 @@ async def test_asked_twice_succeeds_also_when_the_answer_was_faster_than_the_rep
     assert await scene.everything(claim) == before
 
 
+@pytest.mark.requirement("R22", "R23")
 async def test_a_key_that_was_asked_before_cannot_be_asked_again(scene: Scene) -> None:
     claim = await scene.parked("colour")
     task = await scene.store.answer(OWNER, claim.task_id, {"colour": response()})
@@ -209,6 +210,7 @@ async def test_an_answer_to_a_task_that_is_not_parked_changes_nothing(scene: Sce
     await late_answer()
 
 
+@pytest.mark.requirement("R27")
 async def test_a_key_of_an_earlier_round_is_no_answer_to_a_later_one(scene: Scene) -> None:
     claim = await scene.parked("colour")
     task = await scene.store.answer(OWNER, claim.task_id, {"colour": response("red")})

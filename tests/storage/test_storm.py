@@ -85,7 +85,7 @@ class Storm:
                 self.saw("detach", [await self.store.detach_for(OWNER, self.any_task())])
 
     async def create(self) -> None:
-        policy = {"losses": self.chance.choice([0, 3]), "ttl_ms": self.chance.choice([None, 3_600_000])}
+        policy: dict[str, Any] = {"losses": self.chance.choice([0, 3]), "ttl_ms": self.chance.choice([None, 3_600_000])}
         reply = self.chance.choice(list(Reply))
         new = new_task(self.chance.choice(TOOLS), reply=reply, retention_ms=0, answer_within_ms=60_000, **policy)
         if self.chance.random() < 0.3:

@@ -240,6 +240,7 @@ def test_a_whole_result_must_fit_a_declared_schema_unless_it_is_an_error() -> No
     assert read(Row, CallToolResult(content=[], is_error=True))["isError"] is True
 
 
+@pytest.mark.requirement("R06")
 def test_other_result_types_are_made_complete() -> None:
     assert read(Any, CallToolResult(content=[], result_type="task"))["isError"] is False
 

@@ -178,6 +178,7 @@ class TestMatching:
         meta = {} if version in LEGACY else META | {V: version}
         return meta, HEADERS | {"MCP-Protocol-Version": version}
 
+    @pytest.mark.requirement("R56")
     @pytest.mark.parametrize(
         ("name", "value"),
         [

@@ -111,6 +111,7 @@ class TestView:
     def test_without_a_limit_the_ttl_is_null(self) -> None:
         assert json.loads(task_view(STATES[Status.WORKING]))["ttlMs"] is None
 
+    @pytest.mark.requirement("R51")
     def test_instants_are_utc_with_microseconds_whatever_the_zone_they_come_in(self) -> None:
         tokyo = CREATED.astimezone(timezone(timedelta(hours=9)))
         assert task_view(TaskState(task(created_at=tokyo))) == task_view(STATES[Status.WORKING])
@@ -131,6 +132,7 @@ class TestView:
 class TestResults:
     """What the methods answer with."""
 
+    @pytest.mark.requirement("R19")
     @pytest.mark.parametrize("status", Status)
     def test_tasks_get_shows_the_view_and_is_complete_in_every_state(self, status: Status) -> None:
         result = json.loads(get_result(STATES[status]))
@@ -141,6 +143,7 @@ class TestResults:
         body = result_body(1, get_result(STATES[status]))
         check_reply(request("tasks/get", taskId=str(TASK_ID)), 200, body)
 
+    @pytest.mark.requirement("R05", "R50")
     @pytest.mark.parametrize("status", Status)
     def test_a_created_task_is_flat_and_shows_no_outcome(self, status: Status) -> None:
         state = STATES[status]
@@ -150,6 +153,7 @@ class TestResults:
             shown.pop(payload, None)
         assert reply["result"] == {"resultType": "task", **shown, "_meta": META}
 
+    @pytest.mark.requirement("R24", "R29", "R31", "R34")
     @pytest.mark.parametrize("method", ["tasks/update", "tasks/cancel"])
     def test_the_acknowledgement_is_empty(self, method: str) -> None:
         check_reply(request(method, taskId=str(TASK_ID)), 200, result_body(1, EMPTY))

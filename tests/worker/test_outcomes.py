@@ -53,6 +53,7 @@ async def test_a_returned_value_completes_the_task(db_url: str) -> None:
     assert await attempts(db_url) == []
 
 
+@pytest.mark.requirement("R07", "R44", "R45")
 async def test_a_tool_error_completes_the_task_with_is_error(db_url: str) -> None:
     @tool
     async def picky() -> str:
@@ -84,6 +85,7 @@ async def test_a_tool_error_out_of_a_task_group_is_one_too(db_url: str) -> None:
     assert json.loads(state.result)["isError"] is True
 
 
+@pytest.mark.requirement("R46")
 async def test_a_protocol_error_fails_the_task_with_that_error(db_url: str) -> None:
     @tool
     async def limited() -> str:

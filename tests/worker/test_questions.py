@@ -62,6 +62,7 @@ async def test_declining_and_dismissing_reach_the_handler(db_url: str) -> None:
             assert text_of((await tasks.reaches(task_id, Status.COMPLETED)).result) == said
 
 
+@pytest.mark.requirement("R15")
 async def test_questions_asked_side_by_side_are_outstanding_together(db_url: str) -> None:
     @tool
     async def both(ctx: ToolContext) -> str:
@@ -121,6 +122,7 @@ class Person(BaseModel):
     age: int = Field(ge=0)
 
 
+@pytest.mark.requirement("R22", "R23")
 async def test_an_answer_that_does_not_fit_the_model_is_asked_again_under_a_new_key(db_url: str) -> None:
     @tool
     async def person(ctx: ToolContext) -> dict[str, Any]:
@@ -314,6 +316,7 @@ async def test_an_answer_that_is_there_counts_though_the_retry_no_longer_declare
         assert text_of((await tasks.reaches(task_id, Status.COMPLETED)).result) == "Hello, Luca!"
 
 
+@pytest.mark.requirement("R23")
 async def test_a_key_that_stands_for_another_question_is_the_tools_error(db_url: str) -> None:
     other = {"type": "object", "properties": {"age": {"type": "integer"}}}
 

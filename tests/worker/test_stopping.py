@@ -11,6 +11,7 @@ import asyncpg
 from app.domain.task import Status
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.registry import Tool, tool
+from app.worker.runner import Runner
 from tests.support.waiting import eventually
 from tests.support.worker import OWNER, working
 
@@ -222,3 +223,52 @@ async def test_a_task_that_was_taken_away_is_abandoned(db_url: str) -> None:
             return probe.why == ["ended"]
 
         await eventually(ended)
+
+
+async def test_a_handler_that_goes_on_after_a_cancel_loses_its_task_after_a_while(db_url: str) -> None:
+    probe, go_on = Probe(), asyncio.Event()
+
+    @tool
+    async def stubborn(ctx: ToolContext) -> str:
+        """Swallow every cancel."""
+        probe.started.set()
+        while not go_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await go_on.wait()
+        probe.why.append(ctx.stopping)
+        return "too late"
+
+    async with working(db_url, stubborn, cancel_seconds=0.2) as (tasks, runner):
+        task_id = await tasks.start(stubborn)
+        await probe.started.wait()
+        await tasks.store.cancel(OWNER, task_id)
+        state = await tasks.reaches(task_id, Status.CANCELLED)
+        assert len(runner._running) == 1  # its slot is taken until it really ends
+        go_on.set()
+        assert state.result is None
+        await eventually(lambda: _idle(runner))
+        assert (await tasks.read(task_id)).task.status is Status.CANCELLED
+    assert probe.why == ["cancel"]
+
+
+async def test_a_thread_that_goes_on_after_a_cancel_loses_its_task_after_a_while(db_url: str) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    @tool
+    def stubborn(ctx: SyncToolContext) -> str:
+        """Look at nothing."""
+        started.set()
+        go_on.wait(20)
+        return "too late"
+
+    async with working(db_url, stubborn, cancel_seconds=0.2) as (tasks, runner):
+        task_id = await tasks.start(stubborn)
+        await asyncio.to_thread(started.wait, 20)
+        await tasks.store.cancel(OWNER, task_id)
+        await tasks.reaches(task_id, Status.CANCELLED)
+        go_on.set()
+        await eventually(lambda: _idle(runner))
+
+
+async def _idle(runner: Runner) -> bool:
+    return not runner._running
