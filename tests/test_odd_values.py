@@ -145,6 +145,8 @@ async def _result(service: Service, name: str) -> str:
 
 async def _error_text(service: Service, name: str) -> str:
     task = await _ended(service, await service.start_task("fail", what=name, how="text"))
+    if task["status"] == "failed":
+        return str(task["statusMessage"])
     assert task["result"]["isError"] is True
     text: str = task["result"]["content"][0]["text"]
     return KEPT if text == VALUES[name] else text
@@ -181,6 +183,7 @@ async def _status(service: Service, name: str) -> str:
 TOO_LARGE, TOO_DEEP = "a message may have 4194304 bytes", "nested more than 64 levels deep"
 NOT_FINITE, PAIR = "a number that is not finite", "text with a lone surrogate"
 STATUS = "A status message"
+LARGE, INTERNAL = "larger than 10485760 bytes", "The tool failed with an internal error"
 
 
 def _sent(where: str) -> dict[str, str]:
@@ -227,15 +230,23 @@ TABLE: list[tuple[Place, dict[str, str]]] = [
         _result,
         dict.fromkeys(VALUES, KEPT)
         | dict.fromkeys(("NaN", "Infinity", "1e400"), NOT_FINITE)
-        | {"half a pair": f"content[0].text: {PAIR}", "10 MB": "larger than 10485760 bytes"}
+        | {"half a pair": f"content[0].text: {PAIR}", "10 MB": LARGE}
         | {"20,000 levels": "cannot be written as JSON"},
     ),
-    (_error_text, dict.fromkeys((*TEXTS, "nothing"), KEPT) | {"half a pair": r"\ud800"}),
-    (_error_message, dict.fromkeys(TEXTS, KEPT)),
+    (
+        _error_text,
+        dict.fromkeys((*TEXTS, "nothing"), KEPT)
+        | {"half a pair": r"\ud800", "10 MB": LARGE, "20,000 levels": INTERNAL},
+    ),
+    (
+        _error_message,
+        dict.fromkeys(TEXTS, KEPT) | {"10 MB": LARGE} | dict.fromkeys((*NUMBERS, "NaN", "an empty key"), INTERNAL),
+    ),
     (
         _error_data,
         dict.fromkeys((*TEXTS, *NUMBERS, "an empty key", "nothing"), KEPT)
-        | dict.fromkeys(("NaN", "Infinity", "1e400", "20,000 levels"), "The tool failed with an internal error"),
+        | dict.fromkeys(("NaN", "Infinity", "1e400", "20,000 levels"), INTERNAL)
+        | {"10 MB": LARGE},
     ),
     (
         _status,
