@@ -279,6 +279,7 @@ async def _api(
     try:
         yield f"http://{host}:{port}{PATH}"
     finally:
+        inline.stop()
         await server.stop()
         await catalogue.close()
         local.close()
