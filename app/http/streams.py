@@ -52,6 +52,11 @@ class Exchange:
         self._writing = asyncio.Lock()
         self._written_at = asyncio.get_running_loop().time()
 
+    @property
+    def streams(self) -> bool:
+        """Whether the client takes a stream."""
+        return self._accept.sse
+
     @asynccontextmanager
     async def streaming(self) -> AsyncIterator[None]:
         """While this is entered there may be notifications and keep-alives, if the client takes a stream."""
