@@ -55,11 +55,15 @@ class Service:
         client: declares the Tasks extension, and no version.
         store: the API's own store, to do what a worker does.
         connection: a connection of the test's own, which sees only what is committed.
+        watches: the API's own.
+        server: the API's HTTP server.
     """
 
     client: Client
     store: Store
     connection: asyncpg.Connection[Any]
+    watches: Watches
+    server: Server
 
     async def start_task(self, tool: str = "job", /, **arguments: Any) -> str:
         """Call a tool over HTTP and return the task's id."""
@@ -122,6 +126,7 @@ async def serving(
     listens: bool = False,
     poll_seconds: float = 0.05,
     stream_seconds: float = 3600.0,
+    fresh_seconds: float = 5.0,
     limits: dict[str, int] | None = None,
     **options: Any,
 ) -> AsyncIterator[Service]:
@@ -139,7 +144,8 @@ async def serving(
         store, local = Store(database, notifier), LocalTools(threads=2)
         await store.publish_tools(tools.catalogue())
         watches = Watches(listener, poll_seconds=poll_seconds)
-        catalogue = Catalogue(store, Registry([*tools, *(companion_tools(store, watches) if companions else ())]))
+        loaded = Registry([*tools, *(companion_tools(store, watches) if companions else ())])
+        catalogue = Catalogue(store, loaded, fresh_seconds=fresh_seconds)
         inline = Inline(store, watches, RequestStates([KEY]), companions=companions, wait_seconds=wait_seconds)
         limited = Limits(store, **limits or {})
         subscriptions = Subscriptions(store, watches, catalogue, limited, seconds=stream_seconds)
@@ -154,9 +160,9 @@ async def serving(
         port = await server.start(HOST, 0)
         connection = await asyncpg.connect(db_url)
         try:
-            async with aiohttp.ClientSession() as session:
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
                 client = Client(session, f"http://{HOST}:{port}{PATH}", capabilities=TASKS)
-                yield Service(client, store, connection)
+                yield Service(client, store, connection, watches, server)
         finally:
             await connection.close(timeout=5)
             await server.stop()
@@ -166,11 +172,11 @@ async def serving(
 
 @asynccontextmanager
 async def listening(db_url: str, listens: bool) -> AsyncIterator[Listener | None]:
-    """A listener that hears, and listens again at once when its connection is lost; or none."""
+    """A listener that hears, and listens again soon when its connection is lost; or none."""
     if not listens:
         yield None
         return
-    listener = Listener(db_url, reconnect_seconds=0.05)
+    listener = Listener(db_url, reconnect_seconds=0.3)
     running = asyncio.create_task(listener.run())
 
     async def hears() -> bool:

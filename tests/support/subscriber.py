@@ -34,7 +34,7 @@ class Subscriber:
         self.keepalives = 0
         self._client, (self._body, self._headers) = client, request
         self._subscription = json.loads(self._body)["id"]
-        self._received = b""
+        self._received, self._read = bytearray(), 0
 
     async def next(self, *, seconds: float = SECONDS, task: dict[str, Any] | None = None) -> dict[str, Any]:
         """The params of the next notification; `task` is what tasks/get shows, which it must equal."""
@@ -47,12 +47,21 @@ class Subscriber:
     async def data(self, *, seconds: float = SECONDS) -> bytes:
         """The bytes of the next event."""
         async with asyncio.timeout(seconds):
-            while True:
-                block = await self.response.content.readuntil(b"\n\n")
-                self._received += block
-                if not is_comment(block.removesuffix(b"\n\n")):
-                    return block.removeprefix(b"event: message\ndata: ").removesuffix(b"\n\n")
+            while is_comment(block := await self._block()):
                 self.keepalives += 1
+        return block.removeprefix(b"event: message\ndata: ")
+
+    async def _block(self) -> bytes:
+        """The next event or comment; cancelled, it has lost nothing."""
+        looked = self._read
+        while (end := self._received.find(b"\n\n", max(looked - 1, self._read))) < 0:
+            looked = len(self._received)
+            some = await self.response.content.readany()
+            assert some, f"the stream has ended: {bytes(self._received[self._read :])!r}"
+            self._received += some
+        block = bytes(self._received[self._read : end])
+        self._read = end + 2
+        return block
 
     async def until(self, **members: Any) -> dict[str, Any]:
         """The first task from here on that has these members."""
@@ -64,16 +73,17 @@ class Subscriber:
     async def rest(self) -> Reply:
         """The whole reply, judged as such, once the server has ended it."""
         async with asyncio.timeout(SECONDS):
-            return await self._client.receive(self.response, self._body, self._headers, received=self._received)
+            return await self._client.receive(self.response, self._body, self._headers, received=bytes(self._received))
 
 
 @asynccontextmanager
 async def subscribed(
-    client: Client, *task_ids: str, request_id: str | int = "s", **more: Any
+    client: Client, *task_ids: str, request_id: str | int = "s", meta: dict[str, Any] | None = None, **more: Any
 ) -> AsyncIterator[Subscriber]:
     """Subscribe to tasks, and to what else is named; leaving closes the connection."""
     filtered = ({"taskIds": list(task_ids)} if task_ids else {}) | more
-    body, headers = client.request("subscriptions/listen", {"notifications": filtered}, request_id=request_id)
+    params = {"notifications": filtered, "_meta": meta or {}}
+    body, headers = client.request("subscriptions/listen", params, request_id=request_id)
     async with client.sending(body, headers) as response:
         assert response.status == 200, await response.read()
         assert response.headers["Content-Type"] == "text/event-stream"
