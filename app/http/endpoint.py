@@ -21,8 +21,9 @@ METHOD = web.RequestKey("method", str)
 """What a request is, for its log line."""
 
 
-STREAMED = frozenset({"tools/call", "subscriptions/listen"})
-"""The methods that can take long, and so may be answered with a stream."""
+STREAMED = {"tools/call": 1.0, "subscriptions/listen": 3.0}
+"""The methods that can take long, and so may be answered with a stream; and how many times as long as usual it may be
+silent: there are many more subscriptions than calls that wait."""
 
 
 class Endpoint:
@@ -81,9 +82,10 @@ class Endpoint:
         if message.id is None:
             return self._notified(message)
         call = Call(message, context, owner, exchange.notify if exchange.streams else unheard)
-        if message.method not in STREAMED:
+        patience = STREAMED.get(message.method)
+        if patience is None:
             return success(message.id, await self._methods.answer(call))
-        async with exchange.streaming():
+        async with exchange.streaming(patience=patience):
             return success(message.id, await self._methods.answer(call))
 
     def _notified(self, message: Message) -> web.Response:

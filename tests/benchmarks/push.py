@@ -112,15 +112,12 @@ async def created_in_a_second(client: Client, seconds: float, creators: int) -> 
 
 async def change(store: Store, claims: list[Claim], rate: float, seconds: float) -> int:
     """Change one task after the other at this rate; how many changes there were."""
-    loop, number = asyncio.get_running_loop(), 0
+    loop, count = asyncio.get_running_loop(), int(rate * seconds)
     started = loop.time()
-    for claim in cycle(claims):
-        if number >= rate * seconds:
-            return number
+    for number, claim in zip(range(count), cycle(claims), strict=False):
         await asyncio.sleep(max(0.0, started + number / rate - loop.time()))
-        number += 1
         await store.status(claim, f"step {number}")
-    raise AssertionError("there is nothing to change")
+    return count
 
 
 async def measure(url: str, database_url: str, process: Command, options: argparse.Namespace) -> list[str]:
