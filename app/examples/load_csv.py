@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -24,7 +23,6 @@ from app.examples.csv_rows import Batch, Chunk, Source, describe, examine, read
 from app.examples.csv_table import SCHEMA, create, insert_rows, table_of
 
 FOLDER = "PERDURE_EXAMPLES_CSV_DIR"
-STATUS_SECONDS = 1.0
 
 
 class BadRows(BaseModel):
@@ -64,11 +62,10 @@ async def load_csv(
         table: the table's name; rows are added to those that it has.
         columns: what the columns hold, by name; those that are not named hold text.
     """
-    progress = Progress(ctx)
     file = inside(path)
     source = await ctx.step("file", partial(asyncio.to_thread, describe, file), returns=Source)
     kinds = kinds_of(source, columns or {})
-    chunks = await _examined(ctx, progress, file, source, kinds)
+    chunks = await _examined(ctx, file, source, kinds)
     policy = await _policy(ctx, chunks)
     target = table_of(table, source, kinds)
     await ctx.transaction("table", partial(create, target))
@@ -79,7 +76,8 @@ async def load_csv(
         rows = partial(read, file, source, kinds, (start, chunk.end), policy.action == "default", policy.value)
         batches.append(await ctx.transaction(f"batch-{number:06}", partial(insert_rows, target, rows), returns=Batch))
         start = chunk.end
-        await progress.tell(f"Loaded {sum(batch.loaded for batch in batches):,} rows")
+        done = size(source) + start - source.start
+        await ctx.progress(done, 2 * size(source), f"Loaded {sum(batch.loaded for batch in batches):,} rows")
     return Loaded(
         table=f"{SCHEMA}.{table}",
         rows_loaded=sum(batch.loaded for batch in batches),
@@ -89,18 +87,9 @@ async def load_csv(
     )
 
 
-class Progress:
-    """Tells clients how far the load is, at most once a second: each status is a write."""
-
-    def __init__(self, ctx: ToolContext) -> None:
-        self._ctx = ctx
-        self._told = time.monotonic()
-
-    async def tell(self, text: str) -> None:
-        """Set the status, if the last one is old enough."""
-        if time.monotonic() - self._told >= STATUS_SECONDS:
-            self._told = time.monotonic()
-            await self._ctx.status(text)
+def size(source: Source) -> int:
+    """Bytes that hold rows. They are gone through twice, to check and to load, so that progress is told in them."""
+    return source.size - source.start
 
 
 def inside(path: str) -> Path:
@@ -133,7 +122,7 @@ def kinds_of(source: Source, columns: dict[str, Kind]) -> list[Kind]:
     return [columns.get(name, "text") for name in source.columns]
 
 
-async def _examined(ctx: ToolContext, progress: Progress, file: Path, source: Source, kinds: list[Kind]) -> list[Chunk]:
+async def _examined(ctx: ToolContext, file: Path, source: Source, kinds: list[Kind]) -> list[Chunk]:
     chunks: list[Chunk] = []
     start = source.start
     while start < source.size:
@@ -141,7 +130,8 @@ async def _examined(ctx: ToolContext, progress: Progress, file: Path, source: So
         chunk = await ctx.step(f"check-{len(chunks):06}", look, returns=Chunk)
         chunks.append(chunk)
         start = chunk.end
-        await progress.tell(f"Checked {sum(chunk.rows for chunk in chunks):,} rows")
+        done = start - source.start
+        await ctx.progress(done, 2 * size(source), f"Checked {sum(chunk.rows for chunk in chunks):,} rows")
     return chunks
 
 

@@ -13,7 +13,6 @@ from pydantic import Field
 from app import ToolContext, tool
 
 SLICE_SECONDS = 0.1
-STATUS_SECONDS = 1.0
 
 
 @tool
@@ -29,12 +28,10 @@ async def slow_compute(
         label: what the work is called in the status and in the result.
     """
     now = asyncio.get_running_loop().time
-    started, told = now(), now()
+    started = now()
     try:
         while (passed := now() - started) < seconds:
-            if now() - told >= STATUS_SECONDS:
-                told = now()
-                await ctx.status(f"{label}: {passed:.0f} of {seconds:g} seconds")
+            await ctx.progress(passed, seconds, f"{label}: {passed:.0f} of {seconds:g} seconds")
             await asyncio.sleep(min(SLICE_SECONDS, seconds - passed))
     except asyncio.CancelledError:
         # The place to tidy up. Return something instead of raising, and that is the task's result.

@@ -28,6 +28,7 @@ from app.methods.request_state import Origin, RequestStates, lapsed
 from app.storage.store import Store
 from app.storage.watches import Watches
 from app.tools.catalogue import Entry
+from app.tools.replay import CANNOT_BE_ASKED
 from app.tools.results import error_result
 from app.wire.envelope import dumps
 from app.wire.input_requests import declares, input_required_result, needed_capability
@@ -42,9 +43,7 @@ QUEUE_SECONDS = 15.0
 """What is added to a tool's own timeout: that one counts from the start of an attempt, and ends the task itself."""
 
 CANCELLED = signed(error_result("The task was cancelled."))
-CANNOT_BE_ASKED = signed(
-    error_result("The tool has to ask the user something, and a client of this protocol version cannot be asked.")
-)
+MUTE = signed(error_result(CANNOT_BE_ASKED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ class Inline:
     def _ask(self, waiting: Waiting, state: TaskState) -> Json:
         context = waiting.call.context
         if context.legacy:
-            return CANNOT_BE_ASKED
+            return MUTE
         for question in state.questions:
             needed = needed_capability(json.loads(question.request))
             if not declares(context.capabilities, needed):

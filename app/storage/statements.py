@@ -392,17 +392,10 @@ JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
 RETURNING {_TASK}"""
 
-# $1 limit $2 error $3 message. Tasks whose worker's beat is old, or whose worker is gone. `lost` decides without a
-# lock; the lock then insists on the same epoch and worker, so that a task which moved on meanwhile is left alone.
+# $1 task_ids $2 epochs $3 worker_ids $4 error $5 message. Of these attempts, those whose worker's beat is old, or whose
+# worker is gone. The lock insists on the same epoch and worker, so that a task which moved on meanwhile is left alone.
 RESCUE = f"""
-WITH lost AS MATERIALIZED (
-    SELECT t.task_id, t.epoch, t.worker_id
-    FROM perdure.tasks AS t
-    LEFT JOIN perdure.workers AS w ON w.worker_id = t.worker_id
-    WHERE t.worker_id IS NOT NULL
-        AND (w.beat_at IS NULL OR w.beat_at <= now() - w.lease_ms * interval '1 millisecond')
-    LIMIT $1
-), h AS MATERIALIZED (
+WITH h AS MATERIALIZED (
     SELECT t.task_id, t.worker_id, t.epoch, t.started_at, t.status_message, t.created_at, t.ttl_ms, {_AT},
         CASE
             WHEN t.cancel_requested_at IS NOT NULL THEN 'cancelled'
@@ -410,9 +403,12 @@ WITH lost AS MATERIALIZED (
             ELSE 'working'
         END AS next
     FROM perdure.tasks AS t
-    JOIN lost AS l ON l.task_id = t.task_id AND l.epoch = t.epoch AND l.worker_id = t.worker_id
+    JOIN unnest($1::uuid[], $2::integer[], $3::uuid[]) AS l (task_id, epoch, worker_id)
+        ON l.task_id = t.task_id AND l.epoch = t.epoch AND l.worker_id = t.worker_id
+    LEFT JOIN perdure.workers AS w ON w.worker_id = l.worker_id
     JOIN perdure.task_requests AS r ON r.task_id = t.task_id
     WHERE t.status = 'working'
+        AND (w.beat_at IS NULL OR w.beat_at <= now() - w.lease_ms * interval '1 millisecond')
     ORDER BY t.task_id
     FOR NO KEY UPDATE OF t SKIP LOCKED
 ), attempt AS (
@@ -420,11 +416,11 @@ WITH lost AS MATERIALIZED (
     SELECT h.task_id, h.epoch, h.worker_id, h.started_at, h.at, 'lost' FROM h
 ), outcome AS (
     INSERT INTO perdure.task_outcomes (task_id, error)
-    SELECT h.task_id, $2::json FROM h WHERE h.next = 'failed'
+    SELECT h.task_id, $4::json FROM h WHERE h.next = 'failed'
 )
 UPDATE perdure.tasks AS t
 SET status = h.next,
-    status_message = CASE WHEN h.next = 'failed' THEN $3::text END,
+    status_message = CASE WHEN h.next = 'failed' THEN $5::text END,
     worker_id = NULL,
     losses = t.losses + 1,
     ready_at = CASE WHEN h.next = 'working' THEN h.at END,
@@ -439,18 +435,11 @@ JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
 RETURNING {_TASK}"""
 
-# $1 limit $2 how long a worker gets to end an attempt itself. Index tasks_deadline.
+# $1 task_ids $2 how long a worker gets to end an attempt itself. Of these tasks, those that are past their deadline.
 # $3 $4 error and message of a task whose ttl is over, $5 $6 of one that was not answered, $7 $8 of one that ran too
 # long.
 EXPIRE = f"""
-WITH due AS MATERIALIZED (
-    SELECT t.task_id
-    FROM perdure.tasks AS t
-    WHERE t.deadline_at <= now()
-        AND (t.worker_id IS NULL OR t.deadline_at <= now() - $2::interval)
-    ORDER BY t.deadline_at
-    LIMIT $1
-), h AS MATERIALIZED (
+WITH h AS MATERIALIZED (
     SELECT t.task_id, t.worker_id, t.epoch, t.started_at, t.created_at, t.ttl_ms, {_AT},
         CASE
             WHEN t.created_at + t.ttl_ms * interval '1 millisecond' <= now() THEN 'ttl'
@@ -459,8 +448,9 @@ WITH due AS MATERIALIZED (
             ELSE 'timeout'
         END AS why
     FROM perdure.tasks AS t
-    JOIN due AS d ON d.task_id = t.task_id
-    WHERE t.deadline_at <= now() AND (t.worker_id IS NULL OR t.deadline_at <= now() - $2::interval)
+    WHERE t.task_id = ANY ($1::uuid[])
+        AND t.deadline_at <= now()
+        AND (t.worker_id IS NULL OR t.deadline_at <= now() - $2::interval)
     ORDER BY t.task_id
     FOR NO KEY UPDATE OF t SKIP LOCKED
 ), attempt AS (
@@ -489,18 +479,12 @@ JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
 RETURNING {_TASK}"""
 
-# $1 limit $2 how long an expired task is still told apart from an unknown one. Children cascade.
+# $1 task_ids $2 how long an expired task is still told apart from an unknown one. Children cascade.
 PURGE = """
-WITH due AS MATERIALIZED (
+WITH gone AS MATERIALIZED (
     SELECT t.task_id
     FROM perdure.tasks AS t
-    WHERE t.expires_at <= now() - $2::interval
-    ORDER BY t.expires_at
-    LIMIT $1
-), gone AS MATERIALIZED (
-    SELECT t.task_id
-    FROM perdure.tasks AS t
-    JOIN due AS d ON d.task_id = t.task_id
+    WHERE t.task_id = ANY ($1::uuid[]) AND t.expires_at <= now() - $2::interval
     ORDER BY t.task_id
     FOR UPDATE OF t SKIP LOCKED
 )

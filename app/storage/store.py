@@ -12,7 +12,7 @@ import asyncpg
 
 from app.domain.task import Claim, Idempotency, Json, NewTask, Question, Reply, Task, TaskState
 from app.errors import KeyConflict, StaleAttempt, StoreUnavailable
-from app.storage import callers, fleet, rows
+from app.storage import callers, due, fleet, rows
 from app.storage import statements as sql
 from app.storage.database import Database
 from app.storage.rows import CatalogueRow, Holding, Newer
@@ -318,18 +318,23 @@ class Store:
 
     # -- for maintenance ------------------------------------------------------------------------------------------
 
-    async def rescue(self, limit: int = 100) -> list[Task]:
+    # Each moves a batch. A task that cannot be moved is told to operators and passed over; with the same set given as
+    # `broken`, the next batches pass over it too.
+
+    async def rescue(self, limit: int = 100, *, broken: set[UUID] | None = None) -> list[Task]:
         """Return tasks whose worker is lost to the queue, and end those that have lost too many."""
-        return [self._changed(rows.task(r), ready=True) for r in await self._db.fetch(sql.RESCUE, limit, *LOST)]
+        moved = await self._move("rescue", (due.LOST,), (sql.RESCUE, *LOST), limit, broken)
+        return [self._changed(rows.task(row), ready=True) for row in moved]
 
-    async def expire(self, limit: int = 100) -> list[Task]:
+    async def expire(self, limit: int = 100, *, broken: set[UUID] | None = None) -> list[Task]:
         """End tasks that are past their deadline and that no worker ends."""
-        found = await self._db.fetch(sql.EXPIRE, limit, OVERDUE, *EXPIRED, *UNANSWERED, *TIMED_OUT)
-        return [self._changed(rows.task(row)) for row in found]
+        act = sql.EXPIRE, OVERDUE, *EXPIRED, *UNANSWERED, *TIMED_OUT
+        moved = await self._move("expire", (due.OVERDUE, OVERDUE), act, limit, broken)
+        return [self._changed(rows.task(row)) for row in moved]
 
-    async def purge(self, limit: int = 500) -> int:
+    async def purge(self, limit: int = 500, *, broken: set[UUID] | None = None) -> int:
         """Delete tasks that have long expired, with all that belongs to them. Returns how many."""
-        return len(await self._db.fetch(sql.PURGE, limit, STILL_KNOWN))
+        return len(await self._move("purge", (due.SPENT, STILL_KNOWN), (sql.PURGE, STILL_KNOWN), limit, broken))
 
     # -- workers and their tools ----------------------------------------------------------------------------------
 
@@ -361,6 +366,11 @@ class Store:
         if row is None:
             raise StaleAttempt("The attempt no longer holds its task; nothing was written.")
         return self._changed(rows.task(row))
+
+    async def _move(
+        self, verb: str, look: due.Statement, act: due.Statement, limit: int, broken: set[UUID] | None
+    ) -> due.Found:
+        return await due.move(self._db, verb, look, act, limit=limit, broken=set() if broken is None else broken)
 
     async def _history(self, task_ids: list[UUID]) -> Mapping[UUID, list[asyncpg.Record]]:
         history: defaultdict[UUID, list[asyncpg.Record]] = defaultdict(list)

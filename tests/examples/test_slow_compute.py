@@ -29,7 +29,7 @@ async def test_it_tells_how_far_it_is_and_a_cancel_ends_it(db_url: str) -> None:
 
         state = await eventually(told)
         assert state is not None
-        assert state.task.status_message == "Tea: 1 of 3600 seconds"
+        assert state.task.status_message == "Tea: 0 of 3600 seconds"
         await tasks.store.cancel(OWNER, task_id)
         await tasks.reaches(task_id, Status.CANCELLED)
 

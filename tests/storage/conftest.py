@@ -16,7 +16,10 @@ from tests.storage.scene import Scene
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--model-minutes", type=float, default=0.0, help="how long the store and its model take steps at random"
+        "--model-runs",
+        metavar="FIRST-LAST",
+        default="0-2",
+        help="the runs in which the store is held against its model",
     )
 
 

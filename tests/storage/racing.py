@@ -25,11 +25,9 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_ba
 
 _LOOKED = {
     sql.CLAIM: "FROM heads AS h\n    JOIN perdure.tasks",
-    sql.RESCUE: "FROM perdure.tasks AS t\n    JOIN lost",
-    sql.EXPIRE: "FROM perdure.tasks AS t\n    JOIN due",
+    sql.RESCUE: "FROM perdure.tasks AS t\n    JOIN unnest",
+    sql.EXPIRE: "FROM perdure.tasks AS t\n    WHERE t.task_id",
 }
-RESCUE = (sql.RESCUE, 100, *LOST)
-EXPIRE = (sql.EXPIRE, 100, OVERDUE, *EXPIRED, *UNANSWERED, *TIMED_OUT)
 
 OURS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'perdure'"
 RUNNING_SLEEP = f"{OURS} AND state = 'active' AND query LIKE '%pg_sleep%'"
@@ -77,6 +75,31 @@ class Borrowed(Database):
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.Connection[Any]]:
         yield self._borrowed
+
+
+class Interrupted(Borrowed):
+    """Between its first statement and the next one, somebody does something."""
+
+    def __init__(self, connection: asyncpg.Connection[Any], meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(connection)
+        self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+
+    async def fetch(self, statement: str, *args: object) -> list[asyncpg.Record]:
+        found = await super().fetch(statement, *args)
+        if self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            await meanwhile()
+        return found
+
+
+def rescue_of(claim: Claim) -> tuple[str, *tuple[object, ...]]:
+    """The statement that rescues an attempt, once it was found lost."""
+    return sql.RESCUE, [claim.task_id], [claim.epoch], [claim.worker_id], *LOST
+
+
+def expiry_of(task: Task | Claim) -> tuple[str, *tuple[object, ...]]:
+    """The statement that ends a task, once it was found overdue."""
+    return sql.EXPIRE, [task.task_id], OVERDUE, *EXPIRED, *UNANSWERED, *TIMED_OUT
 
 
 class Race:
@@ -128,6 +151,12 @@ class Race:
             running = asyncio.create_task(then)
             await self.waiting(1)
         return await running
+
+    async def between_looking_and_moving(
+        self, verb: Callable[[Store], Awaitable[R]], *, meanwhile: Callable[[], Awaitable[object]]
+    ) -> R:
+        """Stop maintenance after it has found what is due, and do something meanwhile; what it returned."""
+        return await verb(Store(Interrupted(self._holder, meanwhile)))
 
     async def between(
         self, statement: str, *args: object, meanwhile: Callable[[], Awaitable[object]]

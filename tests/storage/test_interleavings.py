@@ -17,7 +17,7 @@ import pytest
 from app.domain.task import Claim, Idempotency, NewTask, Reply, Status, Task
 from app.errors import KeyConflict, StaleAttempt
 from app.storage.store import EXPIRED, STILL_KNOWN, TIMED_OUT, UNANSWERED, Store
-from tests.storage.racing import EXPIRE, RESCUE, Race
+from tests.storage.racing import Race, expiry_of, rescue_of
 from tests.storage.scene import ERROR, OWNER, RESULT, Scene, attempt_of, new_task, question, response
 from tests.storage.test_store_fence import WRITES
 
@@ -146,13 +146,34 @@ async def test_a_cancel_in_flight_is_carried_out_by_the_next_rescue(scene: Scene
     assert (task.status, task.version) == (Status.CANCELLED, 2)
 
 
+async def test_a_worker_that_is_back_before_its_tasks_are_moved_keeps_them(scene: Scene, race: Race) -> None:
+    claim = await lost(scene)
+    beat = race.between_looking_and_moving(Store.rescue, meanwhile=lambda: scene.enlist(claim.worker_id))
+    assert await beat == []
+    assert (await scene.state(claim)).task.epoch == 1
+    assert (await scene.store.finish(claim, RESULT)).status is Status.COMPLETED
+
+
+async def test_a_task_that_its_worker_took_again_is_not_rescued_for_the_attempt_before(
+    scene: Scene, race: Race
+) -> None:
+    claim = await lost(scene)
+
+    async def again() -> None:
+        await scene.store.release(claim.worker_id, attempt_of(claim))
+        await scene.claim(claim.task, claim.worker_id)
+
+    assert await race.between_looking_and_moving(Store.rescue, meanwhile=again) == []
+    assert (await scene.row(claim))["losses"] == 0
+
+
 async def test_of_two_rescuers_one_counts_the_loss(scene: Scene, race: Race) -> None:
     claim = await lost(scene)
     async with race.in_flight(race.other.rescue()) as rescued:
         assert await scene.store.rescue() == []
     assert [task.task_id for task in rescued] == [claim.task_id]
     other = await lost(scene)
-    assert await race.between(*RESCUE, meanwhile=scene.store.rescue) == []
+    assert await race.between(*rescue_of(other), meanwhile=scene.store.rescue) == []
     assert [(await scene.row(c))["losses"] for c in (claim, other)] == [1, 1]
 
 
@@ -199,7 +220,7 @@ async def test_an_expiry_that_meets_a_cancel_leaves_the_task_cancelled(scene: Sc
         assert await scene.store.expire() == []
     assert await status(scene, claim) is Status.CANCELLED
     other = await place(scene)
-    assert await race.between(*EXPIRE, meanwhile=lambda: cancel(scene.store, other)) == []
+    assert await race.between(*expiry_of(other), meanwhile=lambda: cancel(scene.store, other)) == []
     assert await status(scene, other) is Status.CANCELLED
 
 
@@ -230,13 +251,23 @@ async def test_a_claim_passes_over_what_expires_and_an_expiry_over_what_is_claim
     assert await status(scene, other) is Status.WORKING
 
 
+@pytest.mark.parametrize("verb", [answer, cancel, detach_for])
+async def test_a_question_that_somebody_attends_to_before_it_is_expired_is_left_alone(
+    scene: Scene, race: Race, verb: Verb
+) -> None:
+    claim = await unanswered(scene, reply=Reply.REQUEST)
+    meanwhile = race.between_looking_and_moving(Store.expire, meanwhile=lambda: verb(scene.store, claim))
+    assert await meanwhile == []
+    assert await scene.children(claim, "task_outcomes") == []
+
+
 async def test_of_two_that_expire_one_ends_the_task(scene: Scene, race: Race) -> None:
     claim = await unanswered(scene)
     async with race.in_flight(race.other.expire()) as gone:
         assert await scene.store.expire() == []
     assert [task.task_id for task in gone] == [claim.task_id]
     other = await overdue(scene)
-    assert await race.between(*EXPIRE, meanwhile=scene.store.expire) == []
+    assert await race.between(*expiry_of(other), meanwhile=scene.store.expire) == []
     assert await ended(scene, other) == ["expired"]
 
 
@@ -351,7 +382,7 @@ async def test_a_caller_that_is_told_how_to_come_back_and_hangs_up_loses_nothing
 
 async def test_a_question_that_is_detached_before_it_expires_can_still_be_answered(scene: Scene, race: Race) -> None:
     claim = await unanswered(scene, reply=Reply.REQUEST)
-    assert await race.between(*EXPIRE, meanwhile=lambda: detach_for(scene.store, claim)) == []
+    assert await race.between(*expiry_of(claim), meanwhile=lambda: detach_for(scene.store, claim)) == []
     assert await status(scene, claim) is Status.INPUT_REQUIRED
     other = await unanswered(scene, reply=Reply.REQUEST)
     assert await race.waits_for(race.other.expire(), detach_for(scene.store, other)) is None

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import asyncpg
 import pytest
 
-from app.storage import callers
+from app.storage import callers, due, fleet
 from app.storage import statements as sql
-from app.storage.store import EXPIRED, LOST, OVERDUE, STILL_KNOWN, TIMED_OUT, UNANSWERED
+from app.storage.store import EXPIRED, FORGOTTEN, LISTED, LOST, OVERDUE, STILL_KNOWN, TIMED_OUT, UNANSWERED
 
 ENDED, TOOLS = 20_000, 20
 SOME_ID = "00000000-0000-7000-8000-000000000001"
+SOME_IDS = f"{{{SOME_ID},00000000-0000-7000-8000-000000000002}}"
 
 # 20,000 ended tasks, and some of each kind of live ones.
 FILL = [
@@ -46,11 +47,31 @@ FILL = [
     "INSERT INTO perdure.task_steps (task_id, name, value, epoch) SELECT task_id, 'a', '{}', 1 FROM perdure.tasks",
     "INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint) "
     "SELECT owner, tool, sha256(task_id::text::bytea), task_id, '' FROM perdure.tasks",
+    f"""
+    INSERT INTO perdure.workers (worker_id, host, pid, version, tools, slots, lease_ms)
+    SELECT ('{SOME_ID[:-1]}' || n)::uuid, 'here', n, '1', '{{tool-1}}', 4, 20000 FROM generate_series(0, 7) AS n""",
     "ANALYZE",
 ]
 
+# What one tool has for an hour later: 100,000 tasks that are due then, and whose time is over then.
+FILL_LATER = """
+INSERT INTO perdure.tasks (task_id, owner, tool, priority, status, reply, ready_at, deadline_at)
+SELECT gen_random_uuid(), 'owner-1', 'tool-1', 1, 'working', 'task', later.at, later.at
+FROM generate_series(1, 100000) CROSS JOIN (SELECT now() + interval '1 hour' AS at) AS later"""
+FILL_FOREIGN = """
+UPDATE perdure.tasks
+SET status = 'working', finished_at = NULL, expires_at = NULL, ready_at = now() - interval '1 hour'
+WHERE status = 'completed' AND tool <> 'tool-1'"""
+
 OUTCOMES = [text for outcome in (EXPIRED, UNANSWERED, TIMED_OUT) for text in outcome]
-STATEMENTS: dict[str, tuple[str, list[str], set[str]]] = {
+Arguments = list[str | None]
+KEYED_POLICY: Arguments = ["1000", None, "1000", "3", "\\x00", "\\x00"]
+STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
+    "CREATE": (
+        sql.CREATE,
+        [SOME_ID, "owner-1", "tool-1", "1", "task", None, None, "tools/call", "{}", "{}", None, None, *KEYED_POLICY],
+        set(),
+    ),
     "KEYED": (callers.KEYED, ["owner-1", "tool-1", "\\x00"], {"idempotency_keys_pkey"}),
     "FREE_KEY": (callers.FREE_KEY, ["owner-1", "tool-1", "\\x00", SOME_ID], set()),
     "LIVE": (callers.LIVE, ["owner-1", "100"], {"tasks_live_of_owner"}),
@@ -67,6 +88,8 @@ STATEMENTS: dict[str, tuple[str, list[str], set[str]]] = {
     "CANCEL": (sql.CANCEL, [SOME_ID, "owner-1", "request"], {"tasks_pkey", "task_requests_pkey"}),
     "ASK": (sql.ASK, [SOME_ID, "1", SOME_ID, "{a}", '{"{}"}'], {"tasks_pkey", "task_requests_pkey"}),
     "STEP": (sql.STEP, [SOME_ID, "1", SOME_ID, "a", "{}"], {"tasks_pkey"}),
+    "FENCE": (sql.FENCE, [SOME_ID, "1", SOME_ID], {"tasks_pkey"}),
+    "MEMO": (sql.MEMO, [SOME_ID, "a", "{}", "1"], set()),
     "STATUS": (sql.STATUS, [SOME_ID, "1", SOME_ID, "halfway", "1", "2"], {"tasks_pkey"}),
     "DETACH": (sql.DETACH, [SOME_ID, "1", SOME_ID], {"tasks_pkey"}),
     "DETACH_FOR": (sql.DETACH_FOR, [SOME_ID, "owner-1"], {"tasks_pkey", "task_requests_pkey"}),
@@ -74,12 +97,24 @@ STATEMENTS: dict[str, tuple[str, list[str], set[str]]] = {
     "FAIL": (sql.FAIL, [SOME_ID, "1", SOME_ID, "{}", "broke", "why"], {"tasks_pkey", "task_requests_pkey"}),
     "RELEASE": (sql.RELEASE, [f"{{{SOME_ID}}}", "{1}", SOME_ID], {"task_requests_pkey"}),
     "HOLDINGS": (sql.HOLDINGS, [SOME_ID], {"tasks_running"}),
-    "RESCUE": (sql.RESCUE, ["100", *LOST], {"tasks_running", "tasks_pkey"}),
-    "EXPIRE": (sql.EXPIRE, ["100", str(OVERDUE), *OUTCOMES], {"tasks_deadline", "tasks_pkey"}),
-    "PURGE": (sql.PURGE, ["100", str(STILL_KNOWN)], {"tasks_expires", "tasks_pkey"}),
+    "LOST": (due.LOST, ["100", "{}"], {"tasks_running"}),
+    "OVERDUE": (due.OVERDUE, ["100", "{}", str(OVERDUE)], {"tasks_deadline"}),
+    "SPENT": (due.SPENT, ["100", "{}", str(STILL_KNOWN)], {"tasks_expires"}),
+    "RESCUE": (sql.RESCUE, [SOME_IDS, "{1,1}", SOME_IDS, *LOST], {"tasks_pkey", "task_requests_pkey"}),
+    "EXPIRE": (sql.EXPIRE, [SOME_IDS, str(OVERDUE), *OUTCOMES], {"tasks_pkey", "task_requests_pkey"}),
+    "PURGE": (sql.PURGE, [SOME_IDS, str(STILL_KNOWN)], {"tasks_pkey"}),
     "OWN_OUTCOME": (sql.OWN_OUTCOME, [SOME_ID, "1"], {"tasks_pkey", "task_outcomes_pkey"}),
     "OWN_STEP": (sql.OWN_STEP, [SOME_ID, "1", "a"], {"task_steps_pkey"}),
+    "OWN_QUESTION": (sql.OWN_QUESTION, [SOME_ID, "1"], {"tasks_pkey", "task_input_requests_pkey"}),
+    "REGISTER": (fleet.REGISTER, [SOME_ID, "here", "1", "1", "{tool-1}", "4", "20000"], set()),
+    "BEAT": (fleet.BEAT, [SOME_ID, "false"], set()),
+    "LEAVE": (fleet.LEAVE, [SOME_ID], set()),
+    "FORGET_WORKERS": (fleet.FORGET_WORKERS, [str(FORGOTTEN)], {"tasks_running"}),
+    "PUBLISH_TOOLS": (fleet.PUBLISH_TOOLS, ["{tool-1}", '{"{}"}', '{"{}"}', "{1}"], set()),
+    "READ_TOOLS": (fleet.READ_TOOLS, [str(LISTED)], set()),
 }
+SMALL = {"workers", "tools"}
+"""Tables of a handful of rows, which are read as a whole."""
 
 
 @pytest.fixture
@@ -96,16 +131,27 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-async def plans_of(connection: asyncpg.Connection[Any], statement: str, arguments: list[str]) -> list[dict[str, Any]]:
+def quoted(arguments: Sequence[str | None]) -> str:
+    """Arguments as they are written in SQL."""
+    return ", ".join("NULL" if a is None else "'{}'".format(a.replace("'", "''")) for a in arguments)
+
+
+async def plans_of(connection: asyncpg.Connection[Any], statement: str, arguments: Arguments) -> list[dict[str, Any]]:
     """The nodes of the plans that a prepared statement gets at its first and at its tenth use.
 
     From the sixth on PostgreSQL may choose a plan that is for any arguments.
     """
     await connection.execute(f"PREPARE hot AS {statement}")
-    given = ", ".join("'{}'".format(argument.replace("'", "''")) for argument in arguments)
-    explained = [await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE hot({given})") for _ in range(10)]
+    explain = f"EXPLAIN (FORMAT JSON) EXECUTE hot({quoted(arguments)})"
+    explained = [await connection.fetchval(explain) for _ in range(10)]
     await connection.execute("DEALLOCATE hot")
     return [{"use": use} | node for use in (0, 9) for node in nodes(json.loads(explained[use])[0]["Plan"])]
+
+
+def test_every_statement_is_looked_at() -> None:
+    constants = [item for module in (sql, callers, due, fleet) for item in vars(module).items()]
+    named = {name for name, text in constants if name.isupper() and name[0] != "_" and isinstance(text, str)}
+    assert named == STATEMENTS.keys()
 
 
 async def test_hot_statements_read_no_table_from_end_to_end(filled: asyncpg.Connection[Any]) -> None:
@@ -114,7 +160,7 @@ async def test_hot_statements_read_no_table_from_end_to_end(filled: asyncpg.Conn
         plans = await plans_of(filled, statement, arguments)
         scans = {(n["use"], n["Relation Name"]) for n in plans if n["Node Type"] == "Seq Scan"}
         used = {(n["use"], n.get("Index Name")) for n in plans}
-        read_through[name] = {scan for scan in scans if scan[1] != "workers"}  # a handful of rows
+        read_through[name] = {scan for scan in scans if scan[1] not in SMALL}
         missing[name] = {(use, index) for use in (0, 9) for index in expected} - used
     assert {name: tables for name, tables in read_through.items() if tables} == {}
     assert {name: indexes for name, indexes in missing.items() if indexes} == {}
@@ -126,23 +172,42 @@ async def test_statements_for_many_rows_lock_them_in_the_order_of_their_ids(fill
         locks = [node for node in await plans_of(filled, statement, arguments) if node["Node Type"] == "LockRows"]
         assert len(locks) == 2, name
         for lock in locks:
-            keys = [node["Sort Key"] for node in nodes(lock) if node["Node Type"] == "Sort"]
-            assert [key.split(".")[-1] for (key,) in keys] == ["task_id"], name
+            sorts = [node["Sort Key"] for node in nodes(lock) if node["Node Type"] == "Sort"]
+            first = next(node for node in nodes(lock) if "Plans" not in node)
+            in_order = (first.get("Index Name"), first.get("Scan Direction")) == ("tasks_pkey", "Forward")
+            assert [key.split(".")[-1] for (key,) in sorts] == ["task_id"] or (sorts == [] and in_order), name
 
 
-async def test_a_claim_does_not_step_over_what_it_may_not_take(filled: asyncpg.Connection[Any]) -> None:
-    """Its look at the heads reads no more rows than it returns, though thousands of others are ready or due later."""
-    await filled.execute(
-        "UPDATE perdure.tasks SET status = 'working', finished_at = NULL, expires_at = NULL, "
-        "ready_at = now() + CASE WHEN tool = 'tool-1' THEN interval '1 hour' ELSE interval '-1 hour' END "
-        "WHERE status = 'completed'"
-    )
-    await filled.execute("ANALYZE perdure.tasks")
-    async with filled.transaction():
-        await filled.execute(f"PREPARE hot AS {sql.CLAIM}")
-        (plan,) = json.loads(
-            await filled.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE hot('{SOME_ID}', '{{tool-1}}', 8)")
-        )
-    looks = [node for node in nodes(plan["Plan"]) if node.get("Index Name") == "tasks_ready"]
+async def rows_read(connection: asyncpg.Connection[Any], name: str, arguments: Arguments, mode: str) -> int:
+    """How many tasks a statement looks at when it is run; what it did is taken back."""
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute(f"SET LOCAL plan_cache_mode = {mode}")
+    await connection.execute(f"PREPARE hot AS {STATEMENTS[name][0]}")
+    explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE hot({quoted(arguments)})")
+    await transaction.rollback()
+    await connection.execute("DEALLOCATE hot")
+    plan = json.loads(explained)[0]["Plan"]
+    scans = [n for n in nodes(plan) if str(n.get("Index Name", n.get("Relation Name"))).startswith("tasks")]
+    looks = [n for n in scans if "Scan" in n["Node Type"]]
     assert looks
-    assert all(node["Actual Rows"] <= 32 and node.get("Rows Removed by Filter", 0) == 0 for node in looks)
+    passed_over = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
+    return sum(int((n["Actual Rows"] + sum(n.get(by, 0) for by in passed_over)) * n["Actual Loops"]) for n in looks)
+
+
+async def test_what_is_not_yet_due_or_for_others_is_not_stepped_over(filled: asyncpg.Connection[Any]) -> None:
+    """However much there is for an hour later, or for other workers, ten tasks cost what ten tasks cost."""
+    for statement in (FILL_LATER, FILL_FOREIGN, "ANALYZE perdure.tasks"):
+        await filled.execute(statement)
+    hot: dict[str, Arguments] = {
+        "CLAIM": [SOME_ID, "{tool-1}", "10"],
+        "LOST": ["10", f"{{{SOME_ID}}}"],
+        "OVERDUE": ["10", f"{{{SOME_ID}}}", str(OVERDUE)],
+        "SPENT": ["10", f"{{{SOME_ID}}}", str(STILL_KNOWN)],
+    }
+    read = {
+        (name, mode): await rows_read(filled, name, arguments, mode)
+        for name, arguments in hot.items()
+        for mode in ("force_custom_plan", "force_generic_plan")
+    }
+    assert {how: rows for how, rows in read.items() if rows > 300} == {}

@@ -14,7 +14,7 @@ import pytest
 from app.domain.task import Claim, Status, Task
 from app.errors import StaleAttempt
 from app.storage import statements as sql
-from tests.storage.racing import EXPIRE, RESCUE, Race
+from tests.storage.racing import Race, expiry_of, rescue_of
 from tests.storage.scene import OWNER, RESULT, TOOL, Scene, attempt_of, question, response
 
 
@@ -78,7 +78,7 @@ async def test_a_claim_that_saw_a_task_wait_does_not_get_it_when_it_no_longer_do
 async def test_a_finish_that_waits_for_a_rescue_is_refused(scene: Scene, race: Race) -> None:
     claim = await scene.running(worker_id=uuid4())
     with pytest.raises(StaleAttempt):
-        await race.uncommitted(*RESCUE, then=scene.store.finish(claim, RESULT))
+        await race.uncommitted(*rescue_of(claim), then=scene.store.finish(claim, RESULT))
     assert (await scene.row(claim))["losses"] == 1
 
 
@@ -111,20 +111,20 @@ async def test_a_rescue_that_saw_a_lost_worker_leaves_a_task_alone_that_has_move
         after.update(await scene.everything(claim))
 
     after: dict[str, Any] = {}
-    assert await race.between(*RESCUE, meanwhile=meanwhile) == []
+    assert await race.between(*rescue_of(claim), meanwhile=meanwhile) == []
     assert await scene.everything(claim) == after
 
 
 async def test_a_rescue_sees_a_cancel_that_came_after_it_had_looked(scene: Scene, race: Race) -> None:
     claim = await scene.running(worker_id=uuid4())
-    (row,) = await race.between(*RESCUE, meanwhile=lambda: scene.store.cancel(OWNER, claim.task_id))
+    (row,) = await race.between(*rescue_of(claim), meanwhile=lambda: scene.store.cancel(OWNER, claim.task_id))
     assert row["status"] == "cancelled"
 
 
 async def test_an_answer_that_waits_for_an_expiry_is_not_recorded(scene: Scene, race: Race) -> None:
     claim = await scene.parked("colour")
     await scene.overrun(claim)
-    assert await race.uncommitted(*EXPIRE, then=answering(scene, claim)) is None
+    assert await race.uncommitted(*expiry_of(claim), then=answering(scene, claim)) is None
     assert await status(scene, claim) is Status.FAILED
     assert await scene.children(claim, "task_input_responses") == []
 
@@ -132,19 +132,19 @@ async def test_an_answer_that_waits_for_an_expiry_is_not_recorded(scene: Scene, 
 async def test_an_answer_that_comes_after_an_expiry_has_looked_stands(scene: Scene, race: Race) -> None:
     claim = await scene.parked("colour")
     await scene.overrun(claim)
-    assert await race.between(*EXPIRE, meanwhile=lambda: answering(scene, claim)) == []
+    assert await race.between(*expiry_of(claim), meanwhile=lambda: answering(scene, claim)) == []
     assert await status(scene, claim) is Status.WORKING
 
 
 async def test_a_claim_that_comes_after_an_expiry_has_looked_gets_its_time_to_end(scene: Scene, race: Race) -> None:
     task = await scene.queued(ttl_ms=1000)
     await scene.age(task, 2)
-    assert await race.between(*EXPIRE, meanwhile=lambda: scene.claim(task)) == []
+    assert await race.between(*expiry_of(task), meanwhile=lambda: scene.claim(task)) == []
     assert (await scene.row(task))["worker_id"] == scene.worker_id
 
 
 async def test_a_finish_that_comes_after_an_expiry_has_looked_stands(scene: Scene, race: Race) -> None:
     claim = await scene.running(timeout_ms=1000)
     await scene.overrun(claim)
-    assert await race.between(*EXPIRE, meanwhile=lambda: scene.store.finish(claim, RESULT)) == []
+    assert await race.between(*expiry_of(claim), meanwhile=lambda: scene.store.finish(claim, RESULT)) == []
     assert (await scene.state(claim)).result == RESULT

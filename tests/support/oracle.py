@@ -171,7 +171,7 @@ def _check_response(
     ours("core", "Response", reply)
     _check_id(request, reply)
     in_header, in_body = _header(headers, "mcp-protocol-version"), _meta(request or {}, "protocolVersion")
-    older = is_older((request or {}).get("method"), in_header, in_body)
+    older = is_older((request or {}).get("method"), in_header, in_body if isinstance(in_body, str) else None)
     if "error" in reply:
         code = reply["error"]["code"]
         readable = older and in_header is not None and "id" in reply

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def eventually(look: Callable[[], Awaitable[T | None]], *, seconds: float = 20.0) -> T:
+async def eventually(look: Callable[[], Awaitable[T | None]], *, seconds: float = 60.0) -> T:
     """Look again and again until there is something to see; fails when the time is over."""
     async with asyncio.timeout(seconds):
         while not (seen := await look()):

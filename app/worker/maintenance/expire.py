@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import structlog
 
 from app.storage.store import Store
@@ -14,7 +16,8 @@ INTERVAL_SECONDS = 5.0
 async def expire(store: Store) -> int:
     """End all tasks that are due. Returns how many."""
     ended = 0
-    while tasks := await store.expire():
+    broken: set[UUID] = set()
+    while tasks := await store.expire(broken=broken):
         ended += len(tasks)
         log.info("ended tasks past their deadline", tasks=len(tasks))
     return ended

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from app.storage.store import Store
 
 INTERVAL_SECONDS = 60.0
@@ -10,7 +12,8 @@ INTERVAL_SECONDS = 60.0
 async def purge(store: Store) -> int:
     """Delete all tasks that have long expired, and forget workers that are long gone. Returns how many tasks."""
     purged = 0
-    while deleted := await store.purge():
+    broken: set[UUID] = set()
+    while deleted := await store.purge(broken=broken):
         purged += deleted
     await store.forget_workers()
     return purged

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import structlog
 
 from app.storage.store import Store
@@ -19,7 +21,8 @@ async def rescue(store: Store, heartbeat: Heartbeat) -> int:
     nobody until its beats have succeeded for a whole lease.
     """
     rescued = 0
-    while heartbeat.trusted and (tasks := await store.rescue()):
+    broken: set[UUID] = set()
+    while heartbeat.trusted and (tasks := await store.rescue(broken=broken)):
         rescued += len(tasks)
         log.warning("rescued tasks of lost workers", tasks=len(tasks), tools=sorted({t.tool for t in tasks}))
     return rescued
