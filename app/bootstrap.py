@@ -34,6 +34,7 @@ from app.methods.inline import Inline
 from app.methods.limits import Limits
 from app.methods.local import LocalTools
 from app.methods.request_state import RequestStates
+from app.methods.subscriptions import Subscriptions
 from app.methods.tasks import Tasks
 from app.methods.tools import Tools
 from app.settings import Settings
@@ -259,8 +260,15 @@ async def _api(
         registry = Registry([*registry, *companion_tools(store, watches)])
     catalogue, local = Catalogue(store, registry), LocalTools()
     inline = Inline(store, watches, RequestStates(keys), companions=settings.companion_tools)
-    limits = Limits(store, live_tasks=settings.max_live_tasks, inline_calls=settings.max_inline_calls)
-    methods = Methods(Tools(store, catalogue, local, inline, limits), Tasks(store))
+    limits = Limits(
+        store,
+        live_tasks=settings.max_live_tasks,
+        inline_calls=settings.max_inline_calls,
+        streams=settings.max_streams,
+        stream_tasks=settings.max_stream_tasks,
+    )
+    subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
+    methods = Methods(Tools(store, catalogue, local, inline, limits), Tasks(store), subscriptions)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     server = Server(
         Endpoint(methods, lenient_task_names=settings.lenient_task_names),

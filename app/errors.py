@@ -78,6 +78,7 @@ class ErrorKind(Enum):
     INTERNAL = "internal"
     UNAVAILABLE = "unavailable"
     LIMIT = "limit"
+    NOT_ACCEPTABLE = "not_acceptable"
     HEADER_MISMATCH = "header_mismatch"
     MISSING_CAPABILITY = "missing_capability"
     UNSUPPORTED_VERSION = "unsupported_version"

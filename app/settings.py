@@ -101,6 +101,21 @@ class Settings(BaseSettings):
         ge=1,
         description="The most calls of one principal that an API process answers on their requests at once.",
     )
+    max_streams: int = Field(
+        default=1_000,
+        ge=1,
+        description="The most subscriptions of one principal that an API process keeps open at once.",
+    )
+    max_stream_tasks: int = Field(
+        default=1_000, ge=1, le=100_000, description="The most tasks that one subscription may name."
+    )
+    stream_seconds: float = Field(
+        default=3600,
+        ge=1,
+        le=604_800,
+        description="The age at which a subscription is ended, in seconds; its client opens another. It moves streams "
+        "to API processes that were added.",
+    )
     max_body_bytes: int = Field(
         default=4_194_304, ge=1024, le=268_435_456, description="The largest request body that is read, in bytes."
     )
