@@ -5,12 +5,13 @@ Names such as `@asking` stand for tasks, which are put in when an attack is sent
 
 from __future__ import annotations
 
-import base64
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.http.odd_parts import AFTER, ENCODINGS, HEADERS, KEPT, KEY_MEMBER, KEYS, ODD, UNREADABLE, VALUES
 from tests.support.json_text import Array, Node, Object, containers, tree, write
 from tests.support.raw_http import Head
 from tests.support.rpc import DRAFT, PUBLISHED, TASKS
@@ -33,6 +34,7 @@ MODERN: list[Request] = [
     ("server/discover", {}),
     ("tools/call", {"name": "careful_job"}),
     ("tools/call", ASK_FIRST | {"requestState": "@state", "inputResponses": ANSWERS}),
+    ("tools/call", ASK_FIRST | {"inputResponses": ANSWERS}),
     ("tasks/get", {"taskId": "@working"}),
     ("tasks/get", {"taskId": "@asking"}),
     ("tasks/get", {"taskId": "@ended"}),
@@ -40,6 +42,7 @@ MODERN: list[Request] = [
     ("tasks/update", {"taskId": "@working", "inputResponses": ANSWERS}),
     ("tasks/cancel", {"taskId": "@working"}),
     ("tasks/cancel", {"taskId": "@ended"}),
+    ("subscriptions/listen", {"notifications": {"taskIds": ["@working", "@asking"], "toolsListChanged": True}}),
 ]
 """What is served under revisions that are declared with each request."""
 OLDER: list[Request] = [
@@ -56,7 +59,7 @@ REFUSED: list[Request] = [
 ]
 CAPABLE = TASKS | {"elicitation": {}}
 VERSIONS = (None, None, DRAFT, PUBLISHED, PUBLISHED, "2025-06-18")
-KEY_HEADER, KEY_MEMBER = b"idempotency-key", b"dev.perdure/idempotencyKey"
+KEY_HEADER = b"idempotency-key"
 _NAMED_BY = {"tools/call": "name"} | dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
 _META = "io.modelcontextprotocol"
 
@@ -103,69 +106,6 @@ def _mirrored(method: str, params: dict[str, Any]) -> Head:
     return [(header, value.encode()) for header, value in headers.items() if value is not None]
 
 
-# -- what is put in the place of something right ----------------------------------------------------------------------
-
-_TEXTS = [
-    b'""', b'"x"', b'"\\u0000"', b'"a\\u0000b"', b'"\\ud800"', b'"\\udfff\\ud800"', b'"\xed\xa0\x80"', b'"\xff"',
-    b'"\xc3"', '"\U0001f680"'.encode(), '"\u202e\u200f"'.encode(), b'"\x7f\xc2\x9b"', b'"\\u001b[31m"', b'"\n"',
-    b'"' + b"x" * 200_000 + b'"', b'"=?base64?eA==?="', b'"2026-07-28"', b'"DRAFT-2026-v1"', b'"1900-01-01"',
-    b'"@working"', b'"@asking"', b'"@ended"', b'"@state"', b'"job"', b'"tasks/get"', b'"tasks/cancel"',
-    b'"notifications/x"', b'"server/discover"', b'"2.0"', b'"%s"' % (b"\\u202e" * 1000), b"\"'; DROP TABLE tasks; --\"",
-]  # fmt: skip
-_NUMBERS = [
-    b"0", b"-0", b"-1", b"1.0", b"-0.0", b"0.5", b"1e400", b"-1e400", b"1e-400", b"1E2", b"NaN", b"Infinity",
-    b"-Infinity", b"9007199254740993", b"9223372036854775808", b"18446744073709551616", b"-9223372036854775809",
-    b"9" * 400, b"9" * 5000, b"01", b"+1", b".5", b"1.", b"0x10", b"1_0",
-]  # fmt: skip
-_OTHERS = [
-    b"null", b"true", b"false", b"{}", b"[]", b"[[]]", b'{"":{"":null}}', b'{"a":1,"a":2}', b'{"x":{"x":NaN}}',
-    b"[null,null]", b'{"action":"accept"}', b"{", b"]", b"", b" ", b"undefined", b"None", b"//", b"'x'",
-    b"[" * 60 + b"]" * 60, b"[" * 100 + b"]" * 100, b'{"a":' * 100 + b"1" + b"}" * 100, b"[" * 20_000 + b"]" * 20_000,
-    b"[" * 20_000, b"[" + b"0," * 20_000 + b"0]", b"{" + b",".join(b'"%d":0' % n for n in range(5_000)) + b"}",
-]  # fmt: skip
-_KEPT = [
-    b'""', b'"x"', b'"\\u0000"', b'"\\ud800"', '"\U0001f680"'.encode(), b"null", b"true", b"0", b"-1", b"0.5",
-    b"18446744073709551616", b"9" * 400, b"{}", b"[]", b'{"":{"":null}}', b'["x"]', b"[" * 50 + b"]" * 50,
-]  # fmt: skip
-KEPT = st.sampled_from(_KEPT)
-"""Odd values that a message may hold."""
-ODD = st.sampled_from([*_TEXTS, *_NUMBERS, *_OTHERS])
-"""Odd values, and what is no value."""
-
-KEYS = [
-    b'"id"', b'"jsonrpc"', b'"method"', b'"params"', b'"result"', b'"error"', b'"_meta"', b'"name"', b'"arguments"',
-    b'"taskId"', b'"inputResponses"', b'"requestState"', b'"task"', b'"cursor"', b'"progressToken"', b'"tracestate"',
-    b'"io.modelcontextprotocol/protocolVersion"', b'"io.modelcontextprotocol/clientCapabilities"',
-    b'"io.modelcontextprotocol/clientInfo"', b'"io.modelcontextprotocol/logLevel"', b'"io.modelcontextprotocol/tasks"',
-    b'"extensions"', b'"elicitation"', b'"sampling"', b'"roots"', b'"action"', b'"content"', b'"__proto__"',
-    b'"%s"' % KEY_MEMBER,
-    b'"\\u0069d"', b'"ID"', b"1", b"id", *_TEXTS,
-]  # fmt: skip
-_HEADERS = st.sampled_from(
-    [b"MCP-Protocol-Version", b"Mcp-Method", b"Mcp-Name", b"Mcp-Param-Region", b"mcp-param-region", b"Mcp-Param-"]
-) | st.sampled_from([
-    b"Content-Type", b"Accept", b"Content-Encoding", b"Origin", b"Host", b"Mcp-Session-Id", b"Last-Event-ID",
-    b"Authorization", b"Traceparent", b"Idempotency-Key", b"X-Forwarded-For", b"Accept-Encoding", b"Cookie", b"Expect",
-    b"Upgrade", b"User-Agent", b"If-None-Match", b"Range", b"X-HTTP-Method-Override",
-])  # fmt: skip
-_UNREADABLE = [
-    "é".encode(), b"\xe9", b"\xff\xfe", "\U0001f680".encode(), b"a\x80b", b"=?base64??=", b"=?base64?!!!?=",
-    b"=?base64?/w==?=", b"=?base64?eA?=", b"=?base64?eA==", b"=?BASE64?eA==?=", b"=?base64?7aCA?=",
-]  # fmt: skip
-_READABLE = [
-    b"", b" ", b"\t", b"x", b"x" * 5_000, b"=?base64?" + base64.b64encode(b"tools/call") + b"?=",
-    b"=?base64?" + base64.b64encode(b"job") + b"?=", b"2026-07-28", b"DRAFT-2026-v1", b"2025-11-25", b"1900-01-01",
-    b"2026-07-28, DRAFT-2026-v1", b"null", b"[1]", b'"job"', b"job", b"north", b"greet", b"@working", b"@state",
-    b"tools/call",
-    b"tasks/get", b"server/discover", b"application/json", b"application/json; charset=utf-16", b"application/json;",
-    b"text/plain", b"*/*", b"text/event-stream", b"application/json;q=0", b"identity", b"gzip", b"https://evil.example",
-    b"http://localhost", b"null, x", b"'; DROP TABLE tasks; --", b"100-continue", b"h2c", b"websocket", b"Bearer x",
-]  # fmt: skip
-_VALUES = st.sampled_from(_UNREADABLE) | st.sampled_from([*_READABLE, b"\x0b", b"a\x00b", b"\x7f", b"x" * 100_000])
-_AFTER = [b" ", b"\n\n", b"\x00", b"}", b"x", b",", b'{"jsonrpc":"2.0"}', b"\xff", b"\xef\xbb\xbf", b"]" * 1000]
-_ENCODINGS = ("utf-16", "utf-32", "utf-8-sig", "utf-16-be", "utf-7")
-
-
 # -- the ways to damage ------------------------------------------------------------------------------------------------
 
 _starts = st.tuples(
@@ -173,6 +113,39 @@ _starts = st.tuples(
     st.sampled_from(VERSIONS),
     st.sampled_from([CAPABLE, CAPABLE, TASKS, {"elicitation": {}}, {}]),
 )
+
+
+_WRONG: list[Any] = [None, 7, "x", [], {}]
+
+
+def mislabelled() -> Iterator[Attack]:
+    """A call that declares its version, each of its headers gone, empty or unreadable, one at a time."""
+    right, message = rightly(REQUESTS[1], PUBLISHED, CAPABLE)
+    body = write(tree(message))
+    for at, (name, _) in enumerate(right):
+        yield Attack([*right[:at], *right[at + 1 :]], body)
+        for value in (b"", *UNREADABLE):
+            yield Attack([*right[:at], (name, value), *right[at + 1 :]], body)
+
+
+def retyped() -> Iterator[Attack]:
+    """All that there is in the params of the requests is of another type, one at a time."""
+    for request in [*REQUESTS, *MODERN, *OLDER]:
+        head, message = rightly(request, None, CAPABLE)
+        for container, key in list(_members(message["params"], request == REQUESTS[1])):
+            right = container[key]
+            for wrong in _WRONG:
+                container[key] = wrong
+                yield Attack(head, write(tree(message)))
+            container[key] = right
+
+
+def _members(value: Any, with_meta: bool) -> Iterator[tuple[Any, Any]]:
+    """Where there is something in a value, at any depth: what it is in, and under which key or index."""
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        if with_meta or key != "_meta":
+            yield value, key
+            yield from _members(value[key], with_meta)
 
 
 @st.composite
@@ -226,11 +199,11 @@ def bodies(draw: st.DrawFn) -> Attack:
         case "change":
             body = text[:at] + draw(st.binary(max_size=3)) + text[at + draw(st.integers(1, 20)) :]
         case "after":
-            body = text + draw(st.sampled_from(_AFTER))
+            body = text + draw(st.sampled_from(AFTER))
         case "before":
-            body = draw(st.sampled_from(_AFTER)) + text
+            body = draw(st.sampled_from(AFTER)) + text
         case "encode":
-            body = text.decode().encode(draw(st.sampled_from(_ENCODINGS)))
+            body = text.decode().encode(draw(st.sampled_from(ENCODINGS)))
         case "batch":
             body = b"[" + b",".join([text] * draw(st.integers(0, 3))) + b"]"
         case _:
@@ -250,11 +223,11 @@ def heads(draw: st.DrawFn) -> Attack:
             case "drop" if len(head) > 1:
                 del head[at]
             case "change":
-                head[at] = (name, draw(_VALUES))
+                head[at] = (name, draw(VALUES))
             case "twice":
-                head.append((name, draw(st.just(value) | _VALUES)))
+                head.append((name, draw(st.just(value) | VALUES)))
             case "add":
-                head.append((draw(_HEADERS), draw(_VALUES)))
+                head.append((draw(HEADERS), draw(VALUES)))
             case _:
                 head[at] = (name.swapcase(), value)
     return Attack(head, write(tree(message)))

@@ -148,7 +148,7 @@ def targeted(db_url: str) -> Iterator[Target]:
     """A service that outlives the examples of a test."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        service = runner.run(stack.enter_async_context(serving(db_url, Registry(TOOLS))))
+        service = runner.run(stack.enter_async_context(serving(db_url, Registry(TOOLS), stream_seconds=0.05)))
         durable = [each for each in TOOLS if each is not greet]
         try:
             runner.run(stack.enter_async_context(working(db_url, *durable, poll_seconds=0.02)))
