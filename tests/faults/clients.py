@@ -84,7 +84,7 @@ class User:
             try:
                 await self._answered(known)
             except Lost:
-                await asyncio.sleep(self._random.uniform(0.05, 0.3))
+                await self._caller.pause()
             else:
                 self._ledger.tasks.append(known)
                 return
@@ -161,7 +161,7 @@ class User:
             except Lost:
                 if "requestState" not in params:
                     raise
-                await asyncio.sleep(self._random.uniform(0.05, 0.3))
+                await self._caller.pause()
             else:
                 if result["resultType"] == "complete":
                     known.end = {"status": "completed", "result": result}
