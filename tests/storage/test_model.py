@@ -35,7 +35,7 @@ LIVE_AT_MOST = 4
 LEASE_MS = 3_600_000  # longer than any run takes: whether a worker is alive is decided by a step, not by the clock
 
 RUN: Final = settings(
-    max_examples=10,
+    max_examples=12,
     stateful_step_count=100,
     database=None,
     deadline=None,
@@ -52,16 +52,16 @@ def half_ticks(*whole: int | None) -> st.SearchStrategy[int | None]:
     return st.sampled_from([None if n is None else int((n + 0.5) * TICK_MS) for n in whole])
 
 
-POLICIES = st.fixed_dictionaries(
+POLICIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "tool": st.sampled_from(TOOLS),
-        "reply": st.sampled_from(Reply),
+        "reply": st.sampled_from([Reply.REQUEST, Reply.TASK]),
         "priority": st.integers(0, 3),
         "retention_ms": half_ticks(0, 5),
-        "answer_within_ms": half_ticks(2, 20),
-        "losses": st.sampled_from([0, 1, 3]),
-        "timeout_ms": half_ticks(1, None),
-        "ttl_ms": half_ticks(3, None, 30),
+        "answer_within_ms": half_ticks(20, 2),
+        "losses": st.sampled_from([1, 0, 3]),
+        "timeout_ms": half_ticks(None, 1),
+        "ttl_ms": half_ticks(None, 3, 30),
     }
 )
 
@@ -380,7 +380,7 @@ class Machine(RuleBasedStateMachine):
             assert (state.result or state.error) == (task.row.outcome and task.row.outcome[1])
         assert self.run(self.store.count_live(OWNER, 3)) == min(3, len(self.live))
 
-    @verb(lambda machine: 2 if machine.live else 1 if machine.tasks else 0)
+    @verb(lambda machine: 3 if machine.running else 1 if machine.tasks else 0)
     def cancel(self) -> None:
         owner, task, there = self.any_task(*self.live, *(n for n in self.live if self.tasks[n].row.worker_id))
         reply = self.draw("reply", [None, None, Reply.REQUEST])
@@ -394,10 +394,12 @@ class Machine(RuleBasedStateMachine):
 
     # -- faults and time ------------------------------------------------------------------------------------------
 
-    @verb(lambda machine: 2 if machine.running else 1)
+    @verb(lambda machine: 3 if machine.running else 1)
     def lose(self) -> None:
         """A worker falls silent, its row goes, or it is back with a fresh beat."""
-        worker, how = self.draw("worker", range(3)), self.draw("how", ["silent", "gone", "back"])
+        busy = [self.workers.index(self.claims[n].worker_id) for n in self.running]
+        worker = self.draw("worker", [*busy, *range(3)])
+        how = self.draw("how", ["silent", "gone", "gone", "back"])
         if how == "gone":
             delete = "DELETE FROM perdure.workers WHERE worker_id = $1"
             self.run(self.scene.connection.execute(delete, self.workers[worker]))
@@ -412,11 +414,11 @@ class Machine(RuleBasedStateMachine):
         task.age += ticks
         self.run(age_task(self.scene.connection, task.new.task_id, ticks * TICK_MS / 1000))
 
-    @verb(lambda machine: 4 if machine.orphans else 1)
+    @verb(lambda machine: 8 if machine.orphans else 1)
     def rescue(self) -> None:
         self.move(self.store.rescue(), self.orphans, "rescue")
 
-    @verb(lambda machine: 4 if any(task.overdue for task in machine.tasks) else 1)
+    @verb(lambda machine: 8 if any(task.overdue for task in machine.tasks) else 1)
     def expire(self) -> None:
         self.move(self.store.expire(), [task for task in self.tasks if task.overdue], "expire")
 

@@ -70,7 +70,8 @@ class Storm:
 
     async def client(self) -> None:
         while self.blows:
-            await self.create()
+            for _ in range(5):
+                await self.create()
             for task_id in {self.any_task() for _ in range(3)}:
                 if (state := await self.store.get(OWNER, task_id)) is not None:
                     self.saw("get", [state.task])
@@ -97,9 +98,9 @@ class Storm:
     async def worker(self) -> None:
         while self.blows:
             worker_id = uuid4()
-            if self.chance.random() < 0.8:  # without a row anybody may take it for lost at any time
+            if self.chance.random() < 0.5:  # without a row anybody may take it for lost at any time
                 await self.database.fetch(fleet.REGISTER, worker_id, "here", 1, "0", TOOLS, 4, 60_000)
-            claims = await self.store.claim(worker_id, TOOLS, 6)
+            claims = await self.store.claim(worker_id, TOOLS, 20)
             self.saw("claim", [claim.task for claim in claims])
             self.chance.shuffle(claims)
             for claim in claims[:4]:
@@ -123,9 +124,9 @@ class Storm:
 
     async def maintenance(self) -> None:
         while self.blows:
-            self.saw("rescue", await self.store.rescue(5))
-            self.saw("expire", await self.store.expire(5))
-            purged = await self.store.purge(5)
+            self.saw("rescue", await self.store.rescue(20))
+            self.saw("expire", await self.store.expire(20))
+            purged = await self.store.purge(20)
             self.done["purge"] += purged
 
     async def time(self) -> None:
