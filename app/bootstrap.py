@@ -287,7 +287,6 @@ async def _api(
     try:
         yield f"http://{host}:{port}{PATH}"
     finally:
-        inline.stop()
         await server.stop()
         await catalogue.close()
         local.close()
