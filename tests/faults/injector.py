@@ -15,7 +15,7 @@ import asyncpg
 from tests.faults.postgres import Postgres
 from tests.faults.processes import Fleet, Member
 
-PAUSE_LEASES = (1.3, 2.0)
+PAUSE_LEASES = (1.5, 4.0)
 """How long a process is stopped, in leases."""
 
 OUTAGE_SECONDS = (0.0, 2.0)
