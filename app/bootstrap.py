@@ -34,6 +34,7 @@ from app.methods.inline import Inline
 from app.methods.limits import Limits
 from app.methods.local import LocalTools
 from app.methods.request_state import RequestStates
+from app.methods.subscriptions import Subscriptions
 from app.methods.tasks import Tasks
 from app.methods.tools import Tools
 from app.settings import Settings
@@ -101,7 +102,7 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
                 "PERDURE_REQUEST_STATE_KEY is not set: it takes a secret of at least 32 characters, the same for every "
                 "API process. `openssl rand -hex 32` makes one"
             )
-        await migrate.require_head(url)
+        await migrate.require_head(settings.direct(url) or url)
         stopped = asyncio.Event()
         async with (
             _storage(settings, url, "perdure serve") as process,
@@ -126,7 +127,7 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
     with Signals() as signals:
         registry, url = load_tools(settings, modules), settings.require_database_url()
         _require_durable(registry)
-        await migrate.require_head(url)
+        await migrate.require_head(settings.direct(url) or url)
         async with _storage(settings, url, "perdure worker") as process, _listener(settings, url) as listener:
             runner = _runner(settings, process, registry, listener)
             signals.on_stop(runner.stop)
@@ -149,7 +150,7 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
     with Signals() as signals:
         registry = load_tools(settings, modules)
         with _postgres(settings) as (url, data_dir):
-            await migrate.upgrade(url)
+            await migrate.upgrade(settings.direct(url) or url)
             keys = settings.request_state_keys() or [secrets.token_bytes(32)]
             async with (
                 _storage(settings, url, "perdure dev") as process,
@@ -225,8 +226,8 @@ class _Process:
 async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Process]:
     """The store for requests and handlers, and one whose connections they cannot use up."""
     async with (
-        Database(url, name=name, connections=settings.database_connections) as database,
-        Database(url, name=f"{name} control", connections=CONTROL_CONNECTIONS) as control,
+        Database(url, name=name, connections=settings.database_connections, pooled=settings.pooled) as database,
+        Database(url, name=f"{name} control", connections=CONTROL_CONNECTIONS, pooled=settings.pooled) as control,
     ):
         if not settings.notify:
             yield _Process(database, Store(database), Store(control))
@@ -238,10 +239,13 @@ async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Pr
 
 @asynccontextmanager
 async def _listener(settings: Settings, url: str) -> AsyncIterator[Listener | None]:
-    if not settings.notify:
+    """What hears notifications; None where all is found out by polling."""
+    direct = settings.direct(url)
+    if not settings.notify or direct is None:
+        log.info("notifications are not heard; changes are found by polling")
         yield None
         return
-    listener = Listener(url)
+    listener = Listener(direct)
     async with _background("listener", listener.run):
         yield listener
 
@@ -256,8 +260,15 @@ async def _api(
         registry = Registry([*registry, *companion_tools(store, watches)])
     catalogue, local = Catalogue(store, registry), LocalTools()
     inline = Inline(store, watches, RequestStates(keys), companions=settings.companion_tools)
-    limits = Limits(store, live_tasks=settings.max_live_tasks, inline_calls=settings.max_inline_calls)
-    methods = Methods(Tools(store, catalogue, local, inline, limits), Tasks(store))
+    limits = Limits(
+        store,
+        live_tasks=settings.max_live_tasks,
+        inline_calls=settings.max_inline_calls,
+        streams=settings.max_streams,
+        stream_tasks=settings.max_stream_tasks,
+    )
+    subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
+    methods = Methods(Tools(store, catalogue, local, inline, limits), Tasks(store), subscriptions)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     server = Server(
         Endpoint(methods, lenient_task_names=settings.lenient_task_names),

@@ -54,9 +54,14 @@ class ProtocolError(PerdureError):
         code: the JSON-RPC error code; application codes lie outside of -32768 to -32000.
         message: one sentence for the client.
         data: any JSON value, or None for no `data` member.
+
+    Raises:
+        TypeError: code or message is of another type, which JSON-RPC does not have there.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
+        if (isinstance(code, int), isinstance(code, bool), isinstance(message, str)) != (True, False, True):
+            raise TypeError("ProtocolError takes an integer as code, and a text as message")
         super().__init__(message)
         self.code = code
         self.message = message
@@ -73,6 +78,7 @@ class ErrorKind(Enum):
     INTERNAL = "internal"
     UNAVAILABLE = "unavailable"
     LIMIT = "limit"
+    NOT_ACCEPTABLE = "not_acceptable"
     HEADER_MISMATCH = "header_mismatch"
     MISSING_CAPABILITY = "missing_capability"
     UNSUPPORTED_VERSION = "unsupported_version"

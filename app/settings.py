@@ -49,13 +49,23 @@ class Settings(BaseSettings):
         description="The PostgreSQL database, as postgresql://user:password@host:5432/name. "
         "Where it is not set, `perdure dev` runs a PostgreSQL of its own.",
     )
+    pooled: bool = Field(
+        default=False,
+        description="Whether DATABASE_URL leads through a pooler that gives each transaction another connection, such "
+        "as PgBouncer in transaction mode.",
+    )
+    direct_url: SecretStr | None = Field(
+        default=None,
+        description="Behind such a pooler, the database's own URL: notifications and migrations go there. Where it is "
+        "not set, processes find out by polling.",
+    )
     database_connections: int = Field(
         default=10, ge=2, le=1000, description="The most connections to the database that a process keeps in its pool."
     )
     notify: bool = Field(
         default=True,
         description="Whether processes wake each other with LISTEN and NOTIFY. Without it everything still works, "
-        "by polling: set it to false behind a transaction pooler.",
+        "by polling.",
     )
     host: str = Field(default="127.0.0.1", description="The address that the API listens on.")
     port: int = Field(default=8765, ge=0, le=65535, description="The TCP port that the API listens on; 0: a free one.")
@@ -90,6 +100,21 @@ class Settings(BaseSettings):
         default=1_000,
         ge=1,
         description="The most calls of one principal that an API process answers on their requests at once.",
+    )
+    max_streams: int = Field(
+        default=1_000,
+        ge=1,
+        description="The most subscriptions of one principal that an API process keeps open at once.",
+    )
+    max_stream_tasks: int = Field(
+        default=1_000, ge=1, le=100_000, description="The most tasks that one subscription may name."
+    )
+    stream_seconds: float = Field(
+        default=3600,
+        ge=1,
+        le=604_800,
+        description="The age at which a subscription is ended, in seconds; its client opens another. It moves streams "
+        "to API processes that were added.",
     )
     max_body_bytes: int = Field(
         default=4_194_304, ge=1024, le=268_435_456, description="The largest request body that is read, in bytes."
@@ -136,7 +161,7 @@ class Settings(BaseSettings):
         default="info", description="The least that is logged: debug, info, warning or error."
     )
 
-    @field_validator("database_url")
+    @field_validator("database_url", "direct_url")
     @classmethod
     def _is_postgresql(cls, url: SecretStr | None) -> SecretStr | None:
         if url is None:
@@ -175,6 +200,12 @@ class Settings(BaseSettings):
         if self.database_url is None:
             raise SettingsError("DATABASE_URL is not set: it takes postgresql://user:password@host:5432/name")
         return self.database_url.get_secret_value()
+
+    def direct(self, url: str) -> str | None:
+        """The URL that leads to the database itself where this one may lead through a pooler; None if there is none."""
+        if not self.pooled:
+            return url
+        return None if self.direct_url is None else self.direct_url.get_secret_value()
 
     def request_state_keys(self) -> list[bytes]:
         """The keys for requestState, the one that seals first; none where it is not set."""

@@ -113,6 +113,20 @@ def test_the_session_with_curl_ends_with_a_receipt(tmp_path: Path, shop_url: str
     assert '"resultType":"complete"' in acknowledged
     assert '"status":"completed"' in ended
     assert "receipt for book" in ended
+    listening = block("command: listen").replace("http://127.0.0.1:8765/mcp", shop_url).replace("curl ", "curl -m 3 ")
+    task_id = re.search(r'"taskId":"([^"]+)"', handle)
+    assert task_id is not None
+    heard = subprocess.run(
+        ["bash", "-c", listening],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], "ID": task_id[1]},
+    ).stdout
+    acknowledged, completed = re.findall("^data: (.*)$", heard, re.MULTILINE)
+    assert task_id[1] in acknowledged
+    assert '"status":"completed"' in completed
+    assert "receipt for book" in completed
 
 
 def test_every_kind_of_client_in_the_table_has_a_test() -> None:

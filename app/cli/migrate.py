@@ -11,5 +11,7 @@ from app.storage.migrate import upgrade
 
 def migrate() -> None:
     """Bring the database at DATABASE_URL to the schema of this release, before processes of this release start."""
-    url = read_settings().require_database_url()
+    settings = read_settings()
+    url = settings.require_database_url()
+    url = settings.direct(url) or url
     typer.echo(f"The database is at revision {bootstrap.run(upgrade(url))}.")

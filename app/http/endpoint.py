@@ -12,7 +12,7 @@ from app.http.auth import owner_of
 from app.http.replies import Rejected, accepted, failure, success
 from app.http.stopping import OpenRequests
 from app.http.streams import KEEPALIVE_SECONDS, WRITE_SECONDS, Exchange
-from app.methods.call import Call
+from app.methods.call import Call, unheard
 from app.methods.dispatch import Methods
 from app.wire.envelope import Message, printable, read_message
 from app.wire.revisions import read_context
@@ -21,8 +21,9 @@ METHOD = web.RequestKey("method", str)
 """What a request is, for its log line."""
 
 
-STREAMED = frozenset({"tools/call"})
-"""The methods that can take long, and so may be answered with a stream."""
+STREAMED = {"tools/call": 1.0, "subscriptions/listen": 3.0}
+"""The methods that can take long, and so may be answered with a stream; and how many times as long as usual it may be
+silent: there are many more subscriptions than calls that wait."""
 
 
 class Endpoint:
@@ -61,6 +62,7 @@ class Endpoint:
 
     async def stop(self, grace_seconds: float) -> None:
         """Let the requests that are being answered end, and end those that take longer than this."""
+        self._methods.stop()
         await self._open.end(grace_seconds)
 
     async def _response(self, request: web.Request, accept: Accept, exchange: Exchange) -> web.Response:
@@ -79,10 +81,11 @@ class Endpoint:
         context = read_context(message, request.headers, lenient_task_names=self._lenient_task_names)
         if message.id is None:
             return self._notified(message)
-        call = Call(message, context, owner, exchange.notify)
-        if message.method not in STREAMED:
+        call = Call(message, context, owner, exchange.notify if exchange.streams else unheard)
+        patience = STREAMED.get(message.method)
+        if patience is None:
             return success(message.id, await self._methods.answer(call))
-        async with exchange.streaming():
+        async with exchange.streaming(patience=patience):
             return success(message.id, await self._methods.answer(call))
 
     def _notified(self, message: Message) -> web.Response:

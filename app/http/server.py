@@ -40,7 +40,7 @@ class Server:
         self, endpoint: Endpoint, guard: Guard | None = None, *, max_body: int = MAX_BODY, grace_seconds: float = 10.0
     ) -> None:
         app = web.Application(client_max_size=max_body, middlewares=[log_requests, _guarded(guard or Guard())])
-        app.router.add_route("*", PATH, endpoint.handle)
+        app.router.add_route("*", PATH, endpoint.handle, expect_handler=_go_on)
 
         async def end_requests(_: web.Application) -> None:
             await endpoint.stop(grace_seconds)
@@ -92,6 +92,16 @@ async def log_requests(request: web.Request, handler: Handler) -> web.StreamResp
     finally:
         milliseconds = round((time.perf_counter() - started) * 1000, 1)
         log.info("request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
+
+
+async def _go_on(request: web.Request) -> web.StreamResponse | None:
+    """Let a client that waits for that send its body. aiohttp's own answer to what else may be expected is a text, and
+    a fault of the server where the header holds bytes that are no UTF-8."""
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        return failure(Rejected(417, "Expectation failed: only 100-continue is known"), None, request.headers)
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # the response itself has not begun
+    return None
 
 
 def _is_bad_request(record: logging.LogRecord) -> bool:

@@ -52,14 +52,23 @@ class Exchange:
         self._writing = asyncio.Lock()
         self._written_at = asyncio.get_running_loop().time()
 
+    @property
+    def streams(self) -> bool:
+        """Whether the client takes a stream."""
+        return self._accept.sse
+
     @asynccontextmanager
-    async def streaming(self) -> AsyncIterator[None]:
-        """While this is entered there may be notifications and keep-alives, if the client takes a stream."""
+    async def streaming(self, *, patience: float = 1.0) -> AsyncIterator[None]:
+        """While this is entered there may be notifications and keep-alives, if the client takes a stream.
+
+        Args:
+            patience: how many times as long as usual a silence may be.
+        """
         if not self._accept.sse:
             yield
             return
         self._streaming = True
-        alive = asyncio.create_task(self._keep_alive())
+        alive = asyncio.create_task(self._keep_alive(patience * self._keepalive_seconds))
         try:
             yield
         finally:
@@ -87,10 +96,10 @@ class Exchange:
                 await response.write_eof()
         return self._stream or response
 
-    async def _keep_alive(self) -> None:
+    async def _keep_alive(self, seconds: float) -> None:
         clock = asyncio.get_running_loop().time
         while self._streaming:
-            silence = self._written_at + self._keepalive_seconds - clock()
+            silence = self._written_at + seconds - clock()
             await (asyncio.sleep(silence) if silence > 0 else self._write(_KEEPALIVE))
 
     async def _write(self, event: bytes) -> None:

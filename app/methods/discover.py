@@ -14,7 +14,7 @@ FRESH_MS = 3_600_000
 """How long clients may keep the answer: it changes only with the release."""
 
 # The extension's object stays empty: some clients take any key in it for a setting that they do not know.
-CAPABILITIES: dict[str, Any] = {"tools": {}, "extensions": {TASKS_EXTENSION: {}}}
+CAPABILITIES: dict[str, Any] = {"tools": {"listChanged": True}, "extensions": {TASKS_EXTENSION: {}}}
 
 _RESULT: Json = dumps(
     {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ from app.errors import ErrorKind, Refusal
 from app.methods.call import Call, Handler
 from app.methods.discover import discover
 from app.methods.initialize import initialize, ping
+from app.methods.subscriptions import Subscriptions
 from app.methods.tasks import Tasks
 from app.methods.tools import Tools
 from app.wire.envelope import printable
@@ -37,9 +38,11 @@ class Methods:
     Args:
         tools: answers `tools/*`.
         tasks: answers `tasks/*`.
+        subscriptions: answers `subscriptions/listen`.
     """
 
-    def __init__(self, tools: Tools, tasks: Tasks) -> None:
+    def __init__(self, tools: Tools, tasks: Tasks, subscriptions: Subscriptions) -> None:
+        self._stops: tuple[Callable[[], None], ...] = (tools.stop, subscriptions.stop)
         self.table: Mapping[str, Method] = MappingProxyType(
             {
                 "initialize": Method(initialize, OLDER),
@@ -50,8 +53,14 @@ class Methods:
                 "tasks/get": Method(tasks.get, MODERN),
                 "tasks/update": Method(tasks.update, MODERN),
                 "tasks/cancel": Method(tasks.cancel, MODERN),
+                "subscriptions/listen": Method(subscriptions.listen, MODERN),
             }
         )
+
+    def stop(self) -> None:
+        """The server stops: end what would not end by itself."""
+        for stop in self._stops:
+            stop()
 
     async def answer(self, call: Call) -> Json:
         """The result of a request.

@@ -16,6 +16,8 @@ from app.storage.store import Store
 
 LIVE_TASKS = 100_000
 INLINE_CALLS = 1_000
+STREAMS = 1_000
+STREAM_TASKS = 1_000
 FRESH_SECONDS = 1.0
 """How long a count of live tasks is good for; those that are created meanwhile are added to it."""
 
@@ -36,13 +38,25 @@ class Limits:
         store: where the tasks are counted.
         live_tasks: the most tasks of a principal that have not ended.
         inline_calls: the most calls of a principal that wait in this process for their answer.
+        streams: the most subscriptions of a principal that are open in this process.
+        stream_tasks: the most tasks that one subscription may name.
     """
 
-    def __init__(self, store: Store, *, live_tasks: int = LIVE_TASKS, inline_calls: int = INLINE_CALLS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        live_tasks: int = LIVE_TASKS,
+        inline_calls: int = INLINE_CALLS,
+        streams: int = STREAMS,
+        stream_tasks: int = STREAM_TASKS,
+    ) -> None:
         self._store = store
-        self._live_tasks, self._inline_calls = live_tasks, inline_calls
+        self._live_tasks, self._inline_calls, self._streams = live_tasks, inline_calls, streams
+        self._stream_tasks = stream_tasks
         self._counts: dict[str, _Count] = {}
-        self._inline: Counter[str] = Counter()
+        self._calling: Counter[str] = Counter()
+        self._streaming: Counter[str] = Counter()
 
     async def task(self, owner: str) -> None:
         """Count one more task in.
@@ -64,15 +78,26 @@ class Limits:
         Raises:
             Refusal: LIMIT, if as many of the principal wait as may.
         """
-        if self._inline[owner] >= self._inline_calls:
+        if self._calling[owner] >= self._inline_calls:
             raise Refusal(ErrorKind.LIMIT, f"Too many calls at once: {self._inline_calls} wait for their answers")
-        self._inline[owner] += 1
-        try:
+        with _counted(self._calling, owner):
             yield
-        finally:
-            self._inline[owner] -= 1
-            if not self._inline[owner]:
-                del self._inline[owner]
+
+    @contextmanager
+    def stream(self, owner: str, tasks: int) -> Iterator[None]:
+        """Count a subscription to so many tasks in, for as long as this is entered.
+
+        Raises:
+            Refusal: INVALID_PARAMS for too many tasks, which no waiting would help; LIMIT, if as many subscriptions of
+                the principal are open as may be.
+        """
+        if tasks > self._stream_tasks:
+            says = f"names more than {self._stream_tasks} tasks; open several subscriptions"
+            raise Refusal(ErrorKind.INVALID_PARAMS, f"Invalid params: params.notifications.taskIds {says}")
+        if self._streaming[owner] >= self._streams:
+            raise Refusal(ErrorKind.LIMIT, f"Too many subscriptions: {self._streams} are open; let some of them end")
+        with _counted(self._streaming, owner):
+            yield
 
     async def _count(self, owner: str) -> _Count:
         live = await self._store.count_live(owner, self._live_tasks)
@@ -80,3 +105,14 @@ class Limits:
             self._counts.clear()
         self._counts[owner] = count = _Count(live, time.monotonic() + FRESH_SECONDS)
         return count
+
+
+@contextmanager
+def _counted(counter: Counter[str], owner: str) -> Iterator[None]:
+    counter[owner] += 1
+    try:
+        yield
+    finally:
+        counter[owner] -= 1
+        if not counter[owner]:
+            del counter[owner]

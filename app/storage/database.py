@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -30,7 +31,7 @@ PASSING: tuple[type[Exception], ...] = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,  # too many connections, a full disk, no memory
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
@@ -80,6 +81,8 @@ class Database:
         connections: the most that are open at once.
         statement_seconds: a statement that takes longer is ended by the server.
         patience_seconds: how long a statement is tried again after a passing fault.
+        pooled: a pooler stands between that hands each transaction to another connection of the server's. Then nothing
+            is left in a session: each statement is in a transaction of its own, which sets its limits itself.
     """
 
     def __init__(
@@ -90,19 +93,22 @@ class Database:
         connections: int = 10,
         statement_seconds: float = 30.0,
         patience_seconds: float = PATIENCE_SECONDS,
+        pooled: bool = False,
     ) -> None:
         self.url = url
+        self.pooled = pooled
         self._dsn = asyncpg_dsn(url)
         self._connections = connections
         self._patience = patience_seconds
         # A server that is there ends a statement itself; one that fell silent never would.
         self._silence = statement_seconds + 2
-        self._session = {
-            "application_name": name,
+        limits = {
             "statement_timeout": str(int(statement_seconds * 1000)),
             "lock_timeout": "10000",
             "idle_in_transaction_session_timeout": "60000",
         }
+        self._session = {"application_name": name} | ({} if pooled else limits)
+        self._limit = "; ".join(f"SET LOCAL {setting} = {value}" for setting, value in limits.items())
         # asyncpg's own queue lets late callers overtake; this one is first come, first served.
         self._turn = asyncio.Semaphore(connections)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -125,6 +131,7 @@ class Database:
             server_settings=self._session,
             timeout=10,
             command_timeout=self._silence,
+            statement_cache_size=0 if self.pooled else 100,
         )
 
     async def __aexit__(
@@ -144,29 +151,50 @@ class Database:
             StoreUnavailable: the fault did not pass in time.
         """
 
-        async def once() -> list[asyncpg.Record]:
-            async with self.connection() as connection:
-                try:
-                    return await connection.fetch(statement, *args)
-                except (asyncpg.InterfaceError, asyncpg.InternalClientError) as fault:
-                    if connection.is_closed():
-                        raise ConnectionResetError("the connection was lost") from fault
-                    raise
+        return await self._patiently(partial(self.once, statement, *args))
 
-        return await self._patiently(once)
+    async def once(self, statement: str, *args: object) -> list[asyncpg.Record]:
+        """Run one statement as its own transaction, whatever comes of it."""
+        async with self.connection() as connection:
+            try:
+                if self.pooled:
+                    return await self._alone(connection, statement, args)
+                return await connection.fetch(statement, *args)
+            except (asyncpg.InterfaceError, asyncpg.InternalClientError) as fault:
+                if connection.is_closed():
+                    raise ConnectionResetError("the connection was lost") from fault
+                raise
 
     async def fetchrow(self, statement: str, *args: object) -> asyncpg.Record | None:
         """As `fetch`, for the first row, or None."""
         rows = await self.fetch(statement, *args)
         return rows[0] if rows else None
 
+    async def _alone(
+        self, connection: asyncpg.Connection[asyncpg.Record], statement: str, args: tuple[object, ...]
+    ) -> list[asyncpg.Record]:
+        async with connection.transaction():
+            await connection.execute(self._limit)
+            return await connection.fetch(statement, *args)
+
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
         """One connection of the pool, in the order of asking."""
         if self._pool is None:
             raise AssertionError("the database is used before it was opened")
-        async with self._turn, self._pool.acquire() as connection:
-            yield connection  # type: ignore[misc]  # a proxy with the connection's methods
+        async with self._turn:
+            connection = await self._pool.acquire()
+            try:
+                yield connection  # type: ignore[misc]  # a proxy with the connection's methods
+            finally:
+                await self._give_back(self._pool, connection)
+
+    async def _give_back(self, pool: asyncpg.Pool[asyncpg.Record], connection: Any) -> None:
+        """A connection that was lost cannot be given back; what its user met with, a cancel above all, stands."""
+        try:
+            await pool.release(connection)
+        except (asyncpg.InterfaceError, asyncpg.InternalClientError) as lost:
+            log.debug("a lost connection was not given back", fault=type(lost).__name__)
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work, again after each passing fault, until the patience is over."""

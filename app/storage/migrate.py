@@ -122,7 +122,8 @@ def _explain(refused: DBAPIError) -> Exception:
 
 async def _revision(connection: asyncpg.Connection[Any]) -> str | None:
     try:
-        found: str | None = await connection.fetchval("SELECT version_num FROM perdure.alembic_version")
+        async with connection.transaction():  # through a pooler, as the processes start
+            found: str | None = await connection.fetchval("SELECT version_num FROM perdure.alembic_version")
     except asyncpg.UndefinedTableError:
         return None
     except asyncpg.InsufficientPrivilegeError as refused:
@@ -156,7 +157,9 @@ async def _connect(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
     try:
         async for attempt in stamina.retry_context(on=PASSING, attempts=None, timeout=PATIENCE_SECONDS):
             with attempt:
-                connection = await asyncpg.connect(dsn, timeout=10, server_settings={"application_name": "perdure"})
+                connection = await asyncpg.connect(
+                    dsn, timeout=10, server_settings={"application_name": "perdure"}, statement_cache_size=0
+                )
     except PASSING as fault:
         raise StoreUnavailable("The database cannot be reached: check DATABASE_URL, and that it runs") from fault
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as refused:

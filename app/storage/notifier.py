@@ -58,8 +58,7 @@ class Notifier:
     async def _send(self, ready: set[str], changed: set[UUID]) -> None:
         payloads = [(READY, text) for text in chunks(sorted(ready))]
         payloads += [(CHANGED, text) for text in chunks(str(task_id) for task_id in changed)]
-        async with self._db.connection() as connection:
-            await connection.execute(_NOTIFY, [c for c, _ in payloads], [p for _, p in payloads])
+        await self._db.once(_NOTIFY, [channel for channel, _ in payloads], [text for _, text in payloads])
 
 
 def chunks(words: Iterable[str]) -> list[str]:

@@ -32,6 +32,18 @@ class Holding:
     cancel_requested: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Newer:
+    """A task that was read together with others.
+
+    Attributes:
+        omitted: its outcome is too large for that, and is not here.
+    """
+
+    state: TaskState
+    omitted: bool
+
+
 def task(row: Record) -> Task:
     """Build a `Task` from a row that holds the columns of `statements._TASK`."""
     return Task(
@@ -55,7 +67,7 @@ def task(row: Record) -> Task:
 
 
 def state(row: Record) -> TaskState:
-    """Build a `TaskState` from a row of `statements.GET`."""
+    """Build a `TaskState` from a row of `statements.GET` or `callers.NEWER`."""
     questions = zip(row["keys"] or (), row["requests"] or (), strict=True)
     return TaskState(
         task=task(row),
@@ -63,6 +75,11 @@ def state(row: Record) -> TaskState:
         result=row["result"],
         error=row["error"],
     )
+
+
+def newer(row: Record) -> Newer:
+    """Build a `Newer` from a row of `callers.NEWER`."""
+    return Newer(state(row), row["omitted"])
 
 
 def claim(row: Record, worker_id: UUID, history: Iterable[Record]) -> Claim:

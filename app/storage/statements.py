@@ -69,18 +69,22 @@ WITH t AS (
 )
 SELECT {_TASK} FROM t"""
 
-# $1 task_id $2 owner. Primary keys of four tables; questions are read for a parked task only.
-GET = f"""
-SELECT {_TASK}, o.result::text AS result, o.error::text AS error, q.keys, q.requests
-FROM perdure.tasks AS t
-LEFT JOIN perdure.task_outcomes AS o ON o.task_id = t.task_id
-LEFT JOIN LATERAL (
+# What is shown of a task `t` beside its outcome; questions are read for a parked task only.
+SHOWN = f"{_TASK}, q.keys, q.requests"
+OPEN_QUESTIONS = """LATERAL (
     SELECT array_agg(i.key ORDER BY i.epoch, i.position) AS keys,
         array_agg(i.request::text ORDER BY i.epoch, i.position) AS requests
     FROM perdure.task_input_requests AS i
     WHERE i.task_id = t.task_id AND NOT EXISTS (
         SELECT 1 FROM perdure.task_input_responses AS a WHERE a.task_id = i.task_id AND a.key = i.key)
-) AS q ON t.status = 'input_required'
+) AS q ON t.status = 'input_required'"""
+
+# $1 task_id $2 owner. Primary keys of four tables.
+GET = f"""
+SELECT {SHOWN}, o.result::text AS result, o.error::text AS error
+FROM perdure.tasks AS t
+LEFT JOIN perdure.task_outcomes AS o ON o.task_id = t.task_id
+LEFT JOIN {OPEN_QUESTIONS}
 WHERE t.task_id = $1 AND t.owner = $2"""
 
 # $1 task_id $2 owner $3 keys $4 responses $5 what the client can do now, or NULL: the one update of a request.

@@ -15,7 +15,7 @@ from app.errors import KeyConflict, StaleAttempt, StoreUnavailable
 from app.storage import callers, due, fleet, rows
 from app.storage import statements as sql
 from app.storage.database import Database
-from app.storage.rows import CatalogueRow, Holding
+from app.storage.rows import CatalogueRow, Holding, Newer
 
 if TYPE_CHECKING:
     from app.storage.notifier import Notifier
@@ -52,6 +52,9 @@ OVERDUE = timedelta(seconds=10)
 KEY_CONSTRAINT = "idempotency_keys_pkey"
 KEY_TRIES = 5
 """So often a call with an idempotency key looks again whose it is."""
+
+OMITTED_BYTES = 65_536
+"""A larger outcome is not read together with those of other tasks."""
 
 CLAIMS_IN_VAIN = 3
 """So often in a row a claim is repeated that saw tasks and won none: others took them, or hold on to them."""
@@ -145,6 +148,19 @@ class Store:
         """Read a task, its open questions and its outcome as of one moment. None: unknown, or another owner's."""
         row = await self._db.fetchrow(sql.GET, task_id, owner)
         return None if row is None else rows.state(row)
+
+    async def readable(self, owner: str, task_ids: Sequence[UUID]) -> set[UUID]:
+        """Those of these tasks that are the owner's and have not expired."""
+        return {row["task_id"] for row in await self._db.fetch(callers.READABLE, owner, task_ids)}
+
+    async def newer(self, known: Mapping[tuple[str, UUID], int]) -> list[Newer]:
+        """Read those of these tasks, by owner and id, that have a higher version than the one that is known.
+
+        Each is read as `get` would; all of them as of one moment. Expired ones are passed over.
+        """
+        ids, owners = [task_id for _, task_id in known], [owner for owner, _ in known]
+        found = await self._db.fetch(callers.NEWER, ids, owners, list(known.values()), OMITTED_BYTES)
+        return [rows.newer(row) for row in found]
 
     async def answer(
         self, owner: str, task_id: UUID, responses: Mapping[str, Json], *, capabilities: Json | None = None

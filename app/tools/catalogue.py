@@ -77,6 +77,7 @@ class Catalogue:
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
         self._unusable: set[str] = set()
+        self._edition = 0
 
     async def entries(self) -> list[Entry]:
         """All tools, by name.
@@ -99,6 +100,15 @@ class Catalogue:
         if name not in shared:
             shared = await self._recent(self._unknown)
         return shared.get(name)
+
+    async def edition(self) -> int:
+        """Changes when `entries` would show another list, or other definitions.
+
+        Raises:
+            StoreUnavailable: the list was never read, and cannot be.
+        """
+        await self._recent(self._fresh)
+        return self._edition
 
     async def close(self) -> None:
         """Stop reading."""
@@ -128,7 +138,10 @@ class Catalogue:
         except Exception:
             log.exception("the catalogue cannot be read")
         else:
-            self._shared = {entry.name: entry for row in rows if (entry := self._entry(row)) is not None}
+            shared = {entry.name: entry for row in rows if (entry := self._entry(row)) is not None}
+            if self._shared is not None and _shown(shared) != _shown(self._shared):
+                self._edition += 1
+            self._shared = shared
             self._read_at = started
             return
         # One that failed counts too: while the database is away, not every request waits for another.
@@ -147,6 +160,11 @@ class Catalogue:
                 log.error("a tool of the catalogue cannot be used", tool=row.name, error=type(error).__name__)
             return None
         return None if entry.options.task == "never" else entry
+
+
+def _shown(entries: dict[str, Entry]) -> dict[str, Json]:
+    """What clients see of tools."""
+    return {name: entry.text for name, entry in entries.items()}
 
 
 def _local(registry: Registry | None) -> dict[str, Entry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from uuid import uuid4
 
 import asyncpg
 import structlog
@@ -38,13 +39,11 @@ class Transactions:
     def __init__(self, database: Database, *, connections: int = 5, idle_seconds: float = 20.0) -> None:
         self._database = database
         dsn = asyncpg_dsn(database.url)
-        session = {
-            "application_name": "perdure transactions",
-            "idle_in_transaction_session_timeout": str(int(idle_seconds * 1000)),
-        }
+        self._idle = f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_seconds * 1000)}"
 
         async def connect() -> asyncpg.Connection[asyncpg.Record]:  # by asyncpg, which knows all options of the URL
-            return await asyncpg.connect(dsn, timeout=10, server_settings=session)
+            settings = {"application_name": "perdure transactions"}
+            return await asyncpg.connect(dsn, timeout=10, server_settings=settings, statement_cache_size=0)
 
         self._engine: AsyncEngine = create_async_engine(
             "postgresql+asyncpg://",
@@ -53,6 +52,8 @@ class Transactions:
             max_overflow=0,
             pool_timeout=60,
             hide_parameters=True,  # they are arguments, which belong in no error and no log
+            # Behind a pooler the server's connection may know a name already that another process has given.
+            connect_args={"prepared_statement_cache_size": 0, "prepared_statement_name_func": _name},
         )
 
     async def close(self) -> None:
@@ -91,7 +92,7 @@ class Transactions:
         async with self._engine.begin() as connection:
             # SQLAlchemy sends BEGIN with its first statement: without one, what fn does on the driver's own connection
             # would be committed by itself. It also finds out that a pooled connection is dead.
-            await connection.exec_driver_sql("SELECT 1")
+            await connection.exec_driver_sql(self._idle)
             try:
                 value = await fn(connection)
             except OSError as error:  # the tool's own, of a file say: not one of our connection's
@@ -101,6 +102,10 @@ class Transactions:
                 raise StaleAttempt("The attempt no longer holds its task; the transaction was rolled back.")
             await connection.exec_driver_sql(sql.MEMO, (claim.task_id, name, value, claim.epoch))
         return value
+
+
+def _name() -> str:
+    return f"perdure_{uuid4().hex}"
 
 
 def _unknown(fault: BaseException) -> bool:

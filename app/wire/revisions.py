@@ -65,6 +65,7 @@ _CODES = {
     ErrorKind.INTERNAL: -32603,
     ErrorKind.UNAVAILABLE: -32603,
     ErrorKind.LIMIT: -32603,
+    ErrorKind.NOT_ACCEPTABLE: -32600,
     ErrorKind.HEADER_MISMATCH: -32020,
     ErrorKind.MISSING_CAPABILITY: -32021,
     ErrorKind.UNSUPPORTED_VERSION: -32022,
@@ -74,7 +75,13 @@ _DRAFT_CODES = _CODES | {
     ErrorKind.MISSING_CAPABILITY: -32003,
     ErrorKind.UNSUPPORTED_VERSION: -32004,
 }
-_STATUSES = {ErrorKind.METHOD_NOT_FOUND: 404, ErrorKind.INTERNAL: 500, ErrorKind.UNAVAILABLE: 503, ErrorKind.LIMIT: 429}
+_STATUSES = {
+    ErrorKind.METHOD_NOT_FOUND: 404,
+    ErrorKind.NOT_ACCEPTABLE: 406,
+    ErrorKind.LIMIT: 429,
+    ErrorKind.INTERNAL: 500,
+    ErrorKind.UNAVAILABLE: 503,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,43 +199,51 @@ class Attempt:
             await self._settle(self._store.finish(self.claim, result))
 
     def _result(self, value: Any) -> Json:
-        result = self._tool.result(value)
-        if len(result) > self._max_result:
+        return self._bounded(self._tool.result(value))
+
+    def _bounded(self, outcome: Json) -> Json:
+        if len(outcome.encode()) > self._max_result:
             raise UnusableResult(f"The result is larger than {self._max_result} bytes.")
-        return result
+        return outcome
 
     async def _raised(self, error: BaseException) -> None:
         match error:
             case asyncio.CancelledError() | Unwound():
                 await self._stopped()
-            case InvalidArguments() | ToolError():
-                await self._settle(self._store.finish(self.claim, error_result(str(error))))
-            case ProtocolError():
-                await self._protocol_error(error)
-            case UnusableResult():
-                body = dumps({"code": code(ErrorKind.INTERNAL, None), "message": str(error)})
-                await self._settle(self._store.fail(self.claim, body, str(error)))
+            case InvalidArguments() | ToolError() | ProtocolError() | UnusableResult():
+                await self._say(error)
             case Exception() if self._tool.retries.covers(error, self.claim.failures):
                 await self._try_again(error)
             case _:
                 await self._internal_error(error)
+
+    async def _say(self, error: Exception) -> None:
+        """End the task with what the tool says in its error, if that can be said."""
+        try:
+            end = self._end(error)
+        except UnusableResult as unusable:
+            end = self._end(unusable)
+        except Exception as unfit:  # noqa: BLE001  what an error holds is the author's, and may break when it is written
+            await self._internal_error(unfit)
+            return
+        await self._settle(end)
+
+    def _end(self, error: Exception) -> Coroutine[Any, Any, Any]:
+        """The transition that an error of the tool's stands for."""
+        if isinstance(error, InvalidArguments | ToolError):
+            return self._store.finish(self.claim, self._bounded(error_result(str(error))))
+        if isinstance(error, ProtocolError):
+            body = {"code": error.code, "message": error.message}
+            text = self._bounded(dumps(body if error.data is None else body | {"data": error.data}))
+            return self._store.fail(self.claim, text, storable(error.message))
+        body = {"code": code(ErrorKind.INTERNAL, None), "message": str(error)}
+        return self._store.fail(self.claim, dumps(body), str(error))
 
     async def _try_again(self, error: Exception) -> None:
         """Another attempt is made after a pause, at which no worker waits."""
         pause = self._tool.retries.pause_ms(self.claim.failures, random.uniform(-1, 1))  # noqa: S311
         log.warning("tool failed, and is tried again", tool=self._tool.name, attempt=self.claim.epoch, exc_info=error)
         await self._settle(self._store.retry(self.claim, pause, TRIED_AGAIN, _traceback(error)))
-
-    async def _protocol_error(self, error: ProtocolError) -> None:
-        body: dict[str, Any] = {"code": error.code, "message": error.message}
-        if error.data is not None:
-            body["data"] = error.data
-        try:
-            text = dumps(body)
-        except (ValueError, TypeError) as unfit:
-            await self._internal_error(unfit)
-        else:
-            await self._settle(self._store.fail(self.claim, text, storable(error.message)))
 
     async def _internal_error(self, error: BaseException) -> None:
         """Clients learn that it failed; operators learn why, from the log and from `task_attempts`."""

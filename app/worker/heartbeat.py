@@ -102,10 +102,9 @@ class Heartbeat:
         while not self._stop.is_set():
             try:
                 if connection is None or connection.is_closed():
-                    connection = await asyncpg.connect(
-                        self._dsn, timeout=self._lease / 4, command_timeout=self._lease / 4
-                    )
-                await self._beat(connection)
+                    connection = await self._connect()
+                async with connection.transaction():  # a pooler may give each transaction another connection
+                    await self._beat(connection)
             except FAULTS as fault:
                 log.warning("heartbeat failed", fault=type(fault).__name__)
                 if connection is not None:
@@ -116,6 +115,15 @@ class Heartbeat:
             self._stop.wait(self._lease / BEATS_PER_LEASE if connection is not None else min(1.0, self._lease / 20))
         if connection is not None:
             await self._leave(connection)
+
+    async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
+        return await asyncpg.connect(
+            self._dsn,
+            timeout=self._lease / 4,
+            command_timeout=self._lease / 4,
+            server_settings={"application_name": "perdure heartbeat"},
+            statement_cache_size=0,
+        )
 
     async def _beat(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         started = time.monotonic()
@@ -152,7 +160,8 @@ class Heartbeat:
 
     async def _leave(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         try:
-            await connection.execute(fleet.LEAVE, self.worker_id)
+            async with connection.transaction():
+                await connection.execute(fleet.LEAVE, self.worker_id)
             await connection.close(timeout=2)
         except FAULTS as fault:
             log.warning("the worker's row stays behind until it is forgotten", fault=type(fault).__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import time
@@ -42,13 +43,14 @@ class Postgres:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Start it, and stop it at the end."""
+        """Start it; at the end, stop it and delete its data."""
         try:
             await self._in_thread(self._server.start)
             yield
         finally:
             self._thread.submit(lambda: self._server.stop())  # the one of then: a restart may be under way
             self._thread.shutdown()
+            shutil.rmtree(self._root, ignore_errors=True)
 
     async def crash(self, how: signal.Signals, seconds: float) -> None:
         """Kill the postmaster, wait for so long, and start another one on the same data."""

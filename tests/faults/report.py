@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from statistics import median
 
-from tests.faults.attempts import bound
+from tests.faults.attempts import rescue_pause
 from tests.faults.run import Outcome
 
 STATES = ("completed", "failed", "cancelled", "input_required", "working")
@@ -41,18 +41,18 @@ def _faults(outcome: Outcome) -> Iterator[str]:
 
 
 def _recovery(outcome: Outcome) -> Iterator[str]:
-    lease = outcome.plan.lease_seconds
-    yield f"recovery     of tasks of killed workers; lease {lease:g} s, bound {bound(lease):g} s"
-    calm = [recovery for recovery in outcome.recoveries if recovery.undisturbed]
-    yield f"             rescued, undisturbed: {_spread(recovery.rescued for recovery in calm)}"
-    yield f"             rescued, all:         {_spread(recovery.rescued for recovery in outcome.recoveries)}"
-    resumed = [recovery.resumed for recovery in outcome.recoveries if recovery.resumed is not None]
-    yield f"             running again, all:   {_spread(resumed)}"
+    lease, found = outcome.plan.lease_seconds, outcome.recoveries
+    pause = rescue_pause(lease)
+    yield f"recovery     of tasks of killed workers; lease {lease:g} s, a round of the rescue every {pause:g} s"
+    yield f"             rescued, with a rescuer up all the time: {_spread(r.rescued for r in found if r.undisturbed)}"
+    yield f"             rescued, all of them:                    {_spread(r.rescued for r in found)}"
+    yield f"             … since it was possible:                 {_spread(r.rescued - r.possible for r in found)}"
+    yield f"             running again, all of them:              {_spread(r.resumed for r in found if r.resumed)}"
     rows = outcome.evidence.tasks.values()
     cancels = [
         r["finished_at"] - r["cancel_requested_at"] for r in rows if r["cancel_requested_at"] and r["finished_at"]
     ]
-    yield f"             cancel to end:        {_spread(cancels)}"
+    yield f"             from a cancel to the end:                {_spread(cancels)}"
 
 
 def _attempts(outcome: Outcome) -> Iterator[str]:

@@ -31,7 +31,7 @@ from tests.faults.processes import Fleet, Member
 from tests.faults.tools import CREATE_WRITTEN, JOURNAL
 
 APIS, WORKERS = 2, 3
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 GRACE_SECONDS = 2.0
 STOP_SECONDS = 20.0
 UNACKNOWLEDGED = """
@@ -56,7 +56,7 @@ class Plan:
     seconds: float
     seed: int
     every_seconds: float = 2.0
-    users: int = 12
+    users: int = 24
     lease_seconds: float = 3.0
     settle_seconds: float = 60.0
     long_outages: bool = True
@@ -107,7 +107,6 @@ async def run(plan: Plan) -> Outcome:
         *attempts.slow_rescues(recoveries, plan.lease_seconds),
         *fleet.odd_exits(postgres.downs),
     ]
-    shutil.rmtree(folder / "postgres")
     if not findings and plan.folder is None:
         shutil.rmtree(folder)
     return Outcome(plan, findings, evidence, ledger, injector, fleet, recoveries, seconds, folder)

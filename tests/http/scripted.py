@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -19,11 +21,33 @@ from app.wire.server_info import RESULT_META
 from tests.support.rpc import PUBLISHED, Client, Reply
 from tests.support.service import HOST
 
+LARGE = 32 * 1024 * 1024
+"""Bytes that no socket's buffers hold."""
+
+
+class Gate:
+    """A tool that waits until the test lets it go on, and notes what happens to it."""
+
+    def __init__(self, clean_up_seconds: float = 0) -> None:
+        self._clean_up_seconds = clean_up_seconds
+        self.entered, self.open, self.cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, call: Call) -> Json:
+        self.entered.set()
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(self._clean_up_seconds)
+            self.cancelled.set()
+            raise
+        return said("done")
+
 
 class Scripted(Methods):
     """Serves tools/call as the test says, and an empty tools/list."""
 
     def __init__(self, call: Handler) -> None:
+        self.stop = lambda: None
         self.table = {"tools/call": Method(call, ALWAYS), "tools/list": Method(_no_tools, ALWAYS)}
 
 
@@ -98,4 +122,40 @@ def progress(call: Call, reached: float) -> Json:
 
 
 async def _no_tools(_: Call) -> Json:
+    for _round in range(5):
+        await asyncio.sleep(0)
     return dumps({"resultType": "complete", "tools": [], "ttlMs": 0, "cacheScope": "public", "_meta": RESULT_META})
+
+
+def only(tasks: set[asyncio.Task[object]]) -> Callable[[], Awaitable[bool]]:
+    """Whether no task runs beside these."""
+
+    async def look() -> bool:
+        return asyncio.all_tasks() <= tasks
+
+    return look
+
+
+@asynccontextmanager
+async def sent(
+    client: Caller, accept: str = "*/*", http: str = "1.1", **meta: str
+) -> AsyncIterator[asyncio.StreamReader]:
+    """Call the tool on a connection of its own, for a test that reads what it wants of the reply."""
+    body, headers = client.request("tools/call", {"name": "it", "_meta": meta})
+    headers |= {"Host": "localhost", "Content-Type": "application/json", "Accept": accept}
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    async with connected(client) as (reader, writer):
+        head = "\r\n".join([f"POST /mcp HTTP/{http}", *lines, f"Content-Length: {len(body)}", "", ""])
+        writer.write(head.encode() + body)
+        yield reader
+
+
+@asynccontextmanager
+async def connected(client: Caller) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(HOST, urlsplit(client.url).port)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()

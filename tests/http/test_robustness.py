@@ -49,7 +49,8 @@ def test_a_damaged_body_is_answered_and_leaves_nothing_half_made(db_url: str) ->
 
 
 def test_a_damaged_head_is_answered_and_leaves_nothing_half_made(db_url: str) -> None:
-    _throw(db_url, heads(), 250)
+    head, message = rightly(("server/discover", {}), None, None)
+    _throw(db_url, heads(), 250, Attack([*head, (b"Expect", b"\xff")], write(tree(message))))
 
 
 def _throw(db_url: str, attacks: st.SearchStrategy[Attack], count: int, *known: Attack) -> None:

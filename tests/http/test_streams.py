@@ -4,51 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from urllib.parse import urlsplit
 
-import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
 from app.domain.task import Json
 from app.errors import ErrorKind, ProtocolError, Refusal
-from app.http import stopping
 from app.methods.call import Call
 from app.methods.local import LocalTools
 from app.tools.registry import tool
-from tests.http.scripted import Caller, progress, said, scripted
-from tests.support.service import HOST
+from tests.http.scripted import LARGE, Caller, Gate, only, progress, said, scripted, sent
 from tests.support.waiting import eventually
-
-LARGE = 32 * 1024 * 1024
-"""Bytes that no socket's buffers hold."""
-
-
-class Gate:
-    """A tool that waits until the test lets it go on, and notes what happens to it."""
-
-    def __init__(self, clean_up_seconds: float = 0) -> None:
-        self._clean_up_seconds = clean_up_seconds
-        self.entered, self.open, self.cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, call: Call) -> Json:
-        self.entered.set()
-        try:
-            await self.open.wait()
-        except asyncio.CancelledError:
-            await asyncio.sleep(self._clean_up_seconds)
-            self.cancelled.set()
-            raise
-        return said("done")
-
 
 # -- which form a reply takes -----------------------------------------------------------------------------------------
 
 
 async def test_a_quick_call_is_answered_with_plain_json() -> None:
     async def quick(_: Call) -> Json:
+        await asyncio.sleep(0)
         return said("done")
 
     async with scripted(quick, keepalive_seconds=60) as client:
@@ -57,16 +30,20 @@ async def test_a_quick_call_is_answered_with_plain_json() -> None:
         reply = await client.start()
         assert reply.headers["Content-Type"] == "application/json"
         assert reply.result["content"][0]["text"] == "done"
-        await eventually(_only(connected))  # nothing waits to keep it alive
+        await eventually(only(connected))  # nothing waits to keep it alive
 
 
 async def test_a_slow_call_becomes_a_stream_that_says_that_it_lives() -> None:
     gate = Gate()
-    async with scripted(gate, keepalive_seconds=0.01) as client, client.opened() as reply:
-        assert [await reply.block() for _ in range(3)] == [b": keep-alive\n\n"] * 3
-        headers = reply.response.headers
-        gate.open.set()
-        whole = await reply.rest()
+    clock = asyncio.get_running_loop().time
+    async with scripted(gate, keepalive_seconds=0.05) as client:
+        started = clock()
+        async with client.opened() as reply:
+            assert [await reply.block() for _ in range(3)] == [b": keep-alive\n\n"] * 3
+            assert clock() - started > 0.14
+            headers = reply.response.headers
+            gate.open.set()
+            whole = await reply.rest()
     assert whole.result["content"][0]["text"] == "done"
     assert whole.keepalives >= 3
     assert headers["Content-Type"] == "text/event-stream"
@@ -115,22 +92,39 @@ async def test_notifications_from_many_sides_are_whole_events() -> None:
 
 async def test_a_tool_that_gives_up_on_a_notification_harms_no_other() -> None:
     async def steps(call: Call) -> Json:
-        messages = [json.loads(progress(call, reached)) for reached in range(3)]
-        for message in messages:
-            message["params"]["message"] = "x" * (LARGE // 4)
-        sides = [asyncio.ensure_future(call.notify(Json(json.dumps(message)))) for message in messages]
-        await asyncio.wait(sides, timeout=0.1)  # the client does not read yet
+        sides = [asyncio.ensure_future(call.notify(_large(call, reached))) for reached in range(2)]
+        await asyncio.wait(sides, timeout=0.1)
         sides[0].cancel()
         await asyncio.sleep(0)
-        given_up.set()
-        await asyncio.gather(*sides[1:])
+        unread.set()
+        await sides[1]
         return said("done")
 
-    given_up = asyncio.Event()
+    unread = asyncio.Event()
     async with scripted(steps) as client, client.opened(progressToken=1) as reply:
-        await given_up.wait()
+        await unread.wait()
         whole = await reply.rest()
-    assert [each["params"]["progress"] for each in whole.notifications] == [0, 1, 2]
+    assert [each["params"]["progress"] for each in whole.notifications] == [0, 1]
+
+
+async def test_notifications_do_not_pile_up_for_a_client_that_does_not_read() -> None:
+    async def steps(call: Call) -> Json:
+        sides = [asyncio.ensure_future(call.notify(_large(call, reached))) for reached in range(3)]
+        await asyncio.wait(sides, timeout=0.1)
+        unread.set()
+        return said("done")
+
+    unread = asyncio.Event()
+    async with scripted(steps) as client, client.opened(progressToken=1) as reply:
+        await unread.wait()
+        whole = await reply.rest()
+    assert [each["params"]["progress"] for each in whole.notifications] == [0]
+
+
+def _large(call: Call, reached: float) -> Json:
+    message = json.loads(progress(call, reached))
+    message["params"]["message"] = "x" * (LARGE // 2)
+    return Json(json.dumps(message))
 
 
 async def test_a_client_that_takes_only_json_gets_it_however_long_it_takes() -> None:
@@ -173,15 +167,14 @@ async def test_a_client_that_takes_only_streams_gets_results_in_streams_and_erro
 
 
 async def test_only_calls_are_streamed() -> None:
-    gate = Gate()
-    async with scripted(gate, keepalive_seconds=0.0) as client:
+    async with scripted(Gate(), keepalive_seconds=0.0) as client:
         reply = await client.rpc("tools/list")
         assert not reply.streamed
 
 
 async def test_a_client_that_speaks_http_1_0_gets_a_stream_that_ends_with_the_connection() -> None:
     gate = Gate()
-    async with scripted(gate, keepalive_seconds=0.01) as client, _sent(client, http="1.0") as reader:
+    async with scripted(gate, keepalive_seconds=0.01) as client, sent(client, http="1.0") as reader:
         await reader.readuntil(b"\r\n\r\n: keep-alive\n\n")
         gate.open.set()
         rest = await asyncio.wait_for(reader.read(), 10)
@@ -349,7 +342,7 @@ async def test_nothing_of_a_call_is_left_when_its_client_has() -> None:
             before = asyncio.all_tasks()
             async with client.opened(progressToken=1) as reply:
                 await reply.block()
-            await eventually(_only(before))
+            await eventually(only(before))
     assert [line["log_level"] for line in logs] == ["info"]
 
 
@@ -359,16 +352,14 @@ async def test_a_client_that_does_not_read_holds_up_nobody_and_not_for_ever() ->
     async def floods(call: Call) -> Json:
         if call.context.progress_token == "quick":
             return said("done")
-        message = json.loads(progress(call, 1))
-        message["params"]["message"] = "x" * LARGE
         try:
-            await call.notify(Json(json.dumps(message)))
+            await call.notify(_large(call, 1))
             await asyncio.Event().wait()
         finally:
             ended.set()
         raise AssertionError("it was not cancelled")
 
-    async with scripted(floods, write_seconds=1.0) as client, _sent(client, progressToken="slow") as reader:
+    async with scripted(floods, write_seconds=1.0) as client, sent(client, progressToken="slow") as reader:
         await reader.readline()
         assert (await client.start(progressToken="quick")).status == 200
         assert not ended.is_set()
@@ -381,9 +372,9 @@ async def test_a_large_plain_reply_that_nobody_reads_is_not_kept_for_ever() -> N
 
     async with scripted(large, write_seconds=0.2) as client:
         before = asyncio.all_tasks()
-        async with _sent(client, accept="application/json") as reader:
+        async with sent(client, accept="application/json") as reader:
             await reader.readline()
-            await eventually(_only(before))
+            await eventually(only(before))
 
 
 async def test_a_client_that_reads_slowly_gets_all_of_a_large_reply() -> None:
@@ -397,118 +388,3 @@ async def test_a_client_that_reads_slowly_gets_all_of_a_large_reply() -> None:
             await asyncio.sleep(0.02)
         assert read > LARGE
         assert asyncio.get_running_loop().time() - started > 2 * 0.3
-
-
-# -- a server that stops ----------------------------------------------------------------------------------------------
-
-
-async def test_a_stream_that_ends_within_the_grace_ends_with_its_result() -> None:
-    gate = Gate()
-    async with scripted(gate, keepalive_seconds=0.01) as client, client.opened() as reply:
-        await reply.block()
-        stopped = asyncio.create_task(client.server.stop())
-        await eventually(_refuses_connections(client))
-        for _ in range(3):
-            await reply.block()
-        gate.open.set()
-        assert (await reply.rest()).result["content"][0]["text"] == "done"
-        await asyncio.wait_for(stopped, 5)
-
-
-async def test_a_stream_that_takes_longer_than_the_grace_ends_with_an_error_and_its_call_is_cancelled() -> None:
-    gate = Gate()
-    async with scripted(gate, keepalive_seconds=0.01, grace_seconds=0.05) as client, client.opened() as reply:
-        await reply.block()
-        await asyncio.wait_for(client.server.stop(), 5)
-        assert gate.cancelled.is_set()
-        error = (await reply.rest()).error
-        assert (error["code"], error["message"]) == (-32603, "The server is stopping. Send the request again.")
-
-
-async def test_a_call_that_takes_longer_than_the_grace_is_answered_with_an_error_when_it_has_cleaned_up() -> None:
-    gate = Gate(clean_up_seconds=0.5)
-    async with scripted(gate, grace_seconds=0.05) as client:
-        call = asyncio.create_task(client.start())
-        await gate.entered.wait()
-        await asyncio.wait_for(client.server.stop(), 5)
-        assert gate.cancelled.is_set()
-        assert (await call).refusal == (503, -32603, "The server is stopping. Send the request again.")
-
-
-async def test_a_body_that_does_not_come_does_not_hold_up_a_server_that_stops() -> None:
-    async with scripted(Gate(), grace_seconds=0.05) as client, _connected(client) as (reader, writer):
-        writer.write(
-            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
-        )
-        assert (await client.rpc("tools/list")).status == 200
-        await asyncio.wait_for(client.server.stop(), 5)
-        assert (await reader.readline()).split()[1] == b"503"
-
-
-async def test_neither_a_call_nor_a_client_that_will_not_end_holds_up_a_server_that_stops(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def endless(call: Call) -> Json:
-        if call.context.progress_token == "slow":
-            return said("x" * LARGE)
-        while not released.is_set():
-            with suppress(asyncio.CancelledError):
-                entered.set()
-                await released.wait()
-        return said("done")
-
-    entered, released = asyncio.Event(), asyncio.Event()
-    monkeypatch.setattr(stopping, "LAST_SECONDS", 0.1)
-    async with scripted(endless, grace_seconds=0.05) as client, _sent(client, progressToken="slow") as reader:
-        await reader.readline()
-        call = asyncio.create_task(client.start())
-        await entered.wait()
-        await asyncio.wait_for(client.server.stop(), 10)
-        released.set()
-        with suppress(OSError, aiohttp.ClientError):
-            await call
-
-
-def _refuses_connections(client: Caller) -> Callable[[], Awaitable[bool]]:
-    async def look() -> bool:
-        try:
-            async with _connected(client):
-                return False
-        except ConnectionError:
-            return True
-
-    return look
-
-
-def _only(tasks: set[asyncio.Task[object]]) -> Callable[[], Awaitable[bool]]:
-    """Whether no task runs beside these."""
-
-    async def look() -> bool:
-        return asyncio.all_tasks() <= tasks
-
-    return look
-
-
-@asynccontextmanager
-async def _sent(
-    client: Caller, accept: str = "*/*", http: str = "1.1", **meta: str
-) -> AsyncIterator[asyncio.StreamReader]:
-    """Call the tool on a connection of its own, for a test that reads what it wants of the reply."""
-    body, headers = client.request("tools/call", {"name": "it", "_meta": meta})
-    headers |= {"Host": "localhost", "Content-Type": "application/json", "Accept": accept}
-    lines = [f"{name}: {value}" for name, value in headers.items()]
-    async with _connected(client) as (reader, writer):
-        head = "\r\n".join([f"POST /mcp HTTP/{http}", *lines, f"Content-Length: {len(body)}", "", ""])
-        writer.write(head.encode() + body)
-        yield reader
-
-
-@asynccontextmanager
-async def _connected(client: Caller) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection(HOST, urlsplit(client.url).port)
-    try:
-        yield reader, writer
-    finally:
-        writer.transport.abort()
-        with suppress(ConnectionError):
-            await writer.wait_closed()

@@ -80,7 +80,6 @@ async def test_what_is_stored_is_the_call_and_nothing_of_its_envelope(service: S
         "arguments": {"count": 3},
         "_meta": trace | {"progressToken": "p-1"},
         "inputResponses": {"name": {"action": "decline"}},
-        "requestState": "opaque",
         "task": {"ttl": 1},
         "other": 1,
     }

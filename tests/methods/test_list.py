@@ -59,6 +59,9 @@ async def test_the_list_is_the_same_for_every_client(service: Service, version: 
 async def test_discovery_tells_versions_capabilities_and_name(service: Service, version: str | None) -> None:
     result = (await service.client.with_(version=version, capabilities={}).rpc("server/discover")).result
     assert result["supportedVersions"] == list(SUPPORTED)
-    assert result["capabilities"] == {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+    assert result["capabilities"] == {
+        "tools": {"listChanged": True},
+        "extensions": {"io.modelcontextprotocol/tasks": {}},
+    }
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"] == {"name": "perdure", "version": app.__version__}
     assert result["cacheScope"] == "public"

@@ -76,6 +76,12 @@ STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
     "KEYED": (callers.KEYED, ["owner-1", "tool-1", "\\x00"], {"idempotency_keys_pkey"}),
     "FREE_KEY": (callers.FREE_KEY, ["owner-1", "tool-1", "\\x00", SOME_ID], set()),
     "LIVE": (callers.LIVE, ["owner-1", "100"], {"tasks_live_of_owner"}),
+    "READABLE": (callers.READABLE, ["owner-1", f"{{{SOME_ID}}}"], {"tasks_pkey"}),
+    "NEWER": (
+        callers.NEWER,
+        [f"{{{SOME_ID}}}", "{owner-1}", "{0}", "65536"],
+        {"tasks_pkey", "task_outcomes_pkey", "task_input_requests_pkey"},
+    ),
     "GET": (sql.GET, [SOME_ID, "owner-1"], {"tasks_pkey", "task_outcomes_pkey", "task_input_requests_pkey"}),
     "CLAIM": (sql.CLAIM, [SOME_ID, "{tool-1,tool-2,tool-3}", "8"], {"tasks_ready", "tasks_pkey"}),
     "HISTORY": (sql.HISTORY, [f"{{{SOME_ID}}}"], {"task_steps_pkey", "task_input_requests_pkey"}),

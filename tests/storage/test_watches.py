@@ -198,3 +198,72 @@ async def test_who_has_left_is_forgotten_however_it_left(db_url: str, connection
             await notify(connection, task_id)
             assert await woken(stays)
         assert watches._waiting == {}
+
+
+# -- many tasks -------------------------------------------------------------------------------------------------------
+
+
+async def test_of_many_tasks_those_that_changed_are_told_once_however_often(
+    db_url: str, connection: asyncpg.Connection[Any]
+) -> None:
+    ids = {new_task_id() for _ in range(5)}
+    async with hearing_watches(db_url) as (watches, _):
+        with watches.on_all(ids) as changes:
+            assert set(changes.take(3)) | set(changes.take(3)) == ids  # at first all have changed
+            assert changes.take(3) == []
+            one, *_ = ids
+            for _ in range(3):
+                await notify(connection, one, new_task_id())
+            await asyncio.wait_for(changes.wait(60), AT_ONCE)
+            await heard_all(watches, connection)
+            assert changes.take(3) == [one]
+            assert changes.take(3) == []
+        assert watches._waiting == {}
+
+
+async def test_after_a_gap_all_of_many_tasks_may_have_changed_but_those_that_were_forgotten(
+    db_url: str, connection: asyncpg.Connection[Any]
+) -> None:
+    ids = [new_task_id() for _ in range(5)]
+    async with hearing_watches(db_url) as (watches, listener):
+        with watches.on_all(ids) as changes:
+            changes.take(5)
+            changes.forget(ids[0])
+            kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'perdure listener'"
+            await connection.execute(f"{kill} AND datname = current_database()")
+            await until_hearing(listener, False)
+            await asyncio.wait_for(changes.wait(60), AT_ONCE)
+            assert set(changes.take(9)) == set(ids[1:])
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_many_tasks_are_looked_at_by_the_clock_though_single_ones_change_all_the_time(busy: bool) -> None:
+    ids = {new_task_id() for _ in range(3)}
+    watches = Watches(None, poll_seconds=0.1)
+    loop = asyncio.get_running_loop()
+    with watches.on_all(ids) as changes:
+        one, *_ = changes.take(3)
+        started = loop.time()
+        async with asyncio.timeout(10):
+            while set(changes.take(3)) != ids:
+                if busy:
+                    loop.call_later(0.01, changes.changed, one)
+                await changes.wait(60)
+        assert loop.time() - started >= 0.095
+
+
+async def test_the_wait_for_many_tasks_ends_in_time_and_when_it_is_told_to() -> None:
+    with Watches(None, poll_seconds=60).on_all([new_task_id()]) as changes:
+        changes.take(1)
+        async with asyncio.timeout(10):
+            await changes.wait(0.01)
+            changes.wake()
+            await changes.wait(60)
+        assert changes.take(1) == []
+
+
+async def heard_all(watches: Watches, connection: asyncpg.Connection[Any]) -> None:
+    """Wait until all is heard that was told before."""
+    with watches.on(marker := new_task_id()) as watch:
+        await notify(connection, marker)
+        assert await woken(watch)

@@ -41,6 +41,8 @@ _STATUSES: dict[int, set[int]] = {code: {400} for code in (-32700, -32602, *_DRA
 }
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _INSIDE = re.compile(r"Traceback|File \"|site-packages|asyncpg|sqlalchemy|psycopg|\b(SELECT|INSERT|UPDATE|DELETE) ")
+_STREAMED = {"tools/call", "subscriptions/listen"}
+_TERMINAL = {"completed", "failed", "cancelled"}
 _QUESTIONS: dict[str, TypeAdapter[Any]] = {
     "elicitation/create": TypeAdapter(ElicitRequest),
     "sampling/createMessage": TypeAdapter(CreateMessageRequest),
@@ -98,10 +100,14 @@ def check_stream(message: Mapping[str, Any] | bytes, body: bytes, headers: Mappi
         fail("a stream for what is no request")
     accept = _header(headers or {}, "accept") or "*/*"
     takes_json = "json" in accept or "*" in accept
-    demand(request.get("method") == "tools/call" or not takes_json, f"a stream for {request.get('method')!r}")
+    demand(request.get("method") in _STREAMED or not takes_json, f"a stream for {request.get('method')!r}")
     events, keepalives = read_events(body)
-    notifications = [check_notification(event) for event in events[:-1]]
-    _check_progress(request, notifications)
+    if request.get("method") == "subscriptions/listen":
+        notifications = [check_notification(event, subscription=request["id"]) for event in events[:-1]]
+        _check_subscription(request, notifications)
+    else:
+        notifications = [check_notification(event) for event in events[:-1]]
+        _check_progress(request, notifications)
     response = _check_response(request, None, parse(events[-1]), headers or {})
     return Streamed(response, notifications, keepalives)
 
@@ -165,7 +171,7 @@ def _check_response(
     ours("core", "Response", reply)
     _check_id(request, reply)
     in_header, in_body = _header(headers, "mcp-protocol-version"), _meta(request or {}, "protocolVersion")
-    older = is_older((request or {}).get("method"), in_header, in_body)
+    older = is_older((request or {}).get("method"), in_header, in_body if isinstance(in_body, str) else None)
     if "error" in reply:
         code = reply["error"]["code"]
         readable = older and in_header is not None and "id" in reply
@@ -198,6 +204,47 @@ def _check_progress(request: Mapping[str, Any], notifications: list[dict[str, An
         reached = said["progress"]
 
 
+def _check_subscription(request: Mapping[str, Any], notifications: list[dict[str, Any]]) -> None:
+    """The acknowledgement first and once, and only what was asked for (core, "Acknowledgment")."""
+    demand(bool(notifications), "no acknowledgement")
+    asked = request["params"]["notifications"]
+    acknowledged, *others = notifications
+    honoured = acknowledged["params"].get("notifications", {})
+    demand(acknowledged["method"] == "notifications/subscriptions/acknowledged", f"{acknowledged['method']} first")
+    for name, value in honoured.items():
+        allowed = set(value) <= set(asked[name]) if name == "taskIds" else value == asked[name]
+        demand(allowed, f"the acknowledgement of {name} {value!r}, which was not asked for")
+    for notification in others:
+        match notification["method"]:
+            case "notifications/tasks":
+                told = notification["params"]["taskId"]
+                demand(told in honoured.get("taskIds", ()), f"the task {told}, which was not acknowledged")
+            case "notifications/tools/list_changed":
+                demand(honoured.get("toolsListChanged") is True, "a change of the tools, which was not acknowledged")
+            case method:
+                fail(f"{method} on the stream of a subscription")
+    _check_order([each["params"] for each in others if each["method"] == "notifications/tasks"])
+
+
+def _check_order(tasks: list[dict[str, Any]]) -> None:
+    """Each task only forwards, never the same state twice, and nothing after its end."""
+    last: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        before = last.get(task["taskId"])
+        if before is not None:
+            demand(before["status"] not in _TERMINAL, f"the task {task['taskId']} after its end")
+            later = before["lastUpdatedAt"] < task["lastUpdatedAt"]
+            demand(later, f"the state of {before['lastUpdatedAt']} and then that of {task['lastUpdatedAt']}")
+        last[task["taskId"]] = task
+
+
+def _check_listen(request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    ours("core", "ListenResult", result)
+    carried = result["_meta"].get(f"{_META}/subscriptionId")
+    demand(_same(carried, request["id"]), f"the subscription id {carried!r} instead of {request['id']!r}")
+    theirs("core", "SubscriptionsListenResult", result)
+
+
 def _check_error(request: Mapping[str, Any], versions: set[str], reply: Mapping[str, Any]) -> None:
     code, message = reply["error"]["code"], reply["error"]["message"]
     demand(len(message) <= 1000, f"an error message of {len(message)} characters")
@@ -206,7 +253,7 @@ def _check_error(request: Mapping[str, Any], versions: set[str], reply: Mapping[
     if code in _DRAFT_CODES or code in _PUBLISHED_CODES:
         draft = PUBLISHED not in versions and (not versions or DRAFT in versions)
         demand(draft is (code in _DRAFT_CODES), f"the number {code} to a request that declares {versions or 'nothing'}")
-    if code in (-32003, -32021) and request.get("method") in _TASK_RESULTS:
+    if code in (-32003, -32021) and request.get("method") in (*_TASK_RESULTS, "subscriptions/listen"):
         ours("tasks", "MissingTasksCapability", reply["error"])
     theirs("core", _PUBLISHED_CODES.get(code, "JSONRPCErrorResponse"), reply)
 
@@ -262,6 +309,7 @@ _RESULTS: dict[Any, Callable[[Mapping[str, Any], Mapping[str, Any]], None]] = {
     "server/discover": _check_discover,
     "tools/list": _check_list,
     "tools/call": _check_call,
+    "subscriptions/listen": _check_listen,
 } | dict.fromkeys(_TASK_RESULTS, _check_task_method)
 
 

@@ -5,6 +5,7 @@ What a worker would do, a test does itself through the store.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,9 +26,11 @@ from app.methods.inline import Inline
 from app.methods.limits import Limits
 from app.methods.local import LocalTools
 from app.methods.request_state import RequestStates
+from app.methods.subscriptions import Subscriptions
 from app.methods.tasks import Tasks
 from app.methods.tools import Tools
 from app.storage.database import Database
+from app.storage.listener import Listener
 from app.storage.store import Store
 from app.storage.watches import Watches
 from app.tools.catalogue import Catalogue
@@ -35,7 +38,8 @@ from app.tools.registry import Registry, Tool
 from app.wire.envelope import dumps
 from tests.support.fixture_tools import registry
 from tests.support.rpc import TASKS, Client
-from tests.support.worker import working
+from tests.support.waiting import eventually
+from tests.support.worker import notifying, working
 
 HOST = "127.0.0.1"
 KEY = b"a key of the tests, of no worth at all"
@@ -51,11 +55,15 @@ class Service:
         client: declares the Tasks extension, and no version.
         store: the API's own store, to do what a worker does.
         connection: a connection of the test's own, which sees only what is committed.
+        watches: the API's own.
+        server: the API's HTTP server.
     """
 
     client: Client
     store: Store
     connection: asyncpg.Connection[Any]
+    watches: Watches
+    server: Server
 
     async def start_task(self, tool: str = "job", /, **arguments: Any) -> str:
         """Call a tool over HTTP and return the task's id."""
@@ -115,18 +123,33 @@ async def serving(
     keepalive_seconds: float = 5.0,
     wait_seconds: float | None = None,
     companions: bool = False,
+    listens: bool = False,
+    poll_seconds: float = 0.05,
+    stream_seconds: float = 3600.0,
+    fresh_seconds: float = 5.0,
     limits: dict[str, int] | None = None,
     **options: Any,
 ) -> AsyncIterator[Service]:
-    """Start the API with these tools loaded and published, and stop it."""
+    """Start the API with these tools loaded and published, and stop it.
+
+    Args:
+        listens: it tells others of changes, and hears of them; else it polls.
+    """
     tools = registry() if tools is None else tools
-    async with Database(db_url, connections=5, patience_seconds=patience_seconds) as database:
-        store, local = Store(database), LocalTools(threads=2)
+    async with (
+        Database(db_url, connections=5, patience_seconds=patience_seconds) as database,
+        notifying(database, listens) as notifier,
+        listening(db_url, listens) as listener,
+    ):
+        store, local = Store(database, notifier), LocalTools(threads=2)
         await store.publish_tools(tools.catalogue())
-        watches = Watches(None, poll_seconds=0.05)
-        catalogue = Catalogue(store, Registry([*tools, *(companion_tools(store, watches) if companions else ())]))
+        watches = Watches(listener, poll_seconds=poll_seconds)
+        loaded = Registry([*tools, *(companion_tools(store, watches) if companions else ())])
+        catalogue = Catalogue(store, loaded, fresh_seconds=fresh_seconds)
         inline = Inline(store, watches, RequestStates([KEY]), companions=companions, wait_seconds=wait_seconds)
-        methods = Methods(Tools(store, catalogue, local, inline, Limits(store, **limits or {})), Tasks(store))
+        limited = Limits(store, **limits or {})
+        subscriptions = Subscriptions(store, watches, catalogue, limited, seconds=stream_seconds)
+        methods = Methods(Tools(store, catalogue, local, inline, limited), Tasks(store), subscriptions)
         endpoint = Endpoint(
             methods,
             lenient_task_names=lenient_task_names,
@@ -137,14 +160,34 @@ async def serving(
         port = await server.start(HOST, 0)
         connection = await asyncpg.connect(db_url)
         try:
-            async with aiohttp.ClientSession() as session:
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
                 client = Client(session, f"http://{HOST}:{port}{PATH}", capabilities=TASKS)
-                yield Service(client, store, connection)
+                yield Service(client, store, connection, watches, server)
         finally:
             await connection.close(timeout=5)
             await server.stop()
             await catalogue.close()
             local.close()
+
+
+@asynccontextmanager
+async def listening(db_url: str, listens: bool) -> AsyncIterator[Listener | None]:
+    """A listener that hears, and listens again soon when its connection is lost; or none."""
+    if not listens:
+        yield None
+        return
+    listener = Listener(db_url, reconnect_seconds=0.3)
+    running = asyncio.create_task(listener.run())
+
+    async def hears() -> bool:
+        return listener.hearing
+
+    try:
+        await eventually(hears)
+        yield listener
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
 
 
 @pytest.fixture

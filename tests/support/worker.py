@@ -11,6 +11,7 @@ from uuid import UUID
 
 from app.domain.task import Json, NewTask, Reply, Status, TaskState, new_task_id
 from app.storage.database import Database
+from app.storage.notifier import Notifier
 from app.storage.store import Store
 from app.tools.registry import Registry, Tool
 from app.wire.envelope import dumps
@@ -82,12 +83,29 @@ class Tasks:
 
 
 @asynccontextmanager
-async def working(db_url: str, *tools: Tool, **options: Any) -> AsyncIterator[tuple[Tasks, Runner]]:
-    """Run a worker with these tools; at the end it is stopped without grace."""
+async def notifying(database: Database, notifies: bool) -> AsyncIterator[Notifier | None]:
+    """A notifier that sends; or none."""
+    if not notifies:
+        yield None
+        return
+    notifier = Notifier(database)
+    running = asyncio.create_task(notifier.run())
+    try:
+        yield notifier
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+@asynccontextmanager
+async def working(
+    db_url: str, *tools: Tool, notifies: bool = False, **options: Any
+) -> AsyncIterator[tuple[Tasks, Runner]]:
+    """Run a worker with these tools, which tells others of changes or not; at the end it is stopped without grace."""
     registry = Registry(tools)
     options = {"slots": 4, "lease_seconds": 4.0, "grace_seconds": 0.0, "poll_seconds": 0.05} | options
-    async with Database(db_url, connections=5) as database:
-        store = Store(database)
+    async with Database(db_url, connections=5) as database, notifying(database, notifies) as notifier:
+        store = Store(database, notifier)
         runner = Runner(store, database, registry, **options)
         running = asyncio.create_task(runner.run())
         try:

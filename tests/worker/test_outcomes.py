@@ -165,6 +165,61 @@ async def test_a_result_beyond_the_cap_fails_with_a_reason(db_url: str) -> None:
         assert "10000 bytes" in str(failed.task.status_message)
 
 
+@pytest.mark.parametrize("how", ["text", "message", "data"])
+async def test_an_error_beyond_the_cap_fails_with_a_reason(db_url: str, how: str) -> None:
+    @tool
+    async def verbose() -> str:
+        """Complain at length, in few characters of many bytes."""
+        complaint = "\U0001f4a3" * 3_000
+        match how:
+            case "text":
+                raise ToolError(complaint)
+            case "message":
+                raise ProtocolError(4711, complaint)
+            case _:
+                raise ProtocolError(4711, "Much", complaint)
+
+    async with working(db_url, verbose, max_result_bytes=10_000) as (tasks, _):
+        failed = await tasks.reaches(await tasks.start(verbose), Status.FAILED)
+        assert "10000 bytes" in str(failed.task.status_message)
+        assert error_of(failed)["code"] == -32603
+
+
+class Unspeakable:
+    """Something that has no text."""
+
+    def __str__(self) -> str:
+        raise KeyError("a secret")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"), [("4711", "Out of paper"), (True, "Out of paper"), (4711, 7), (4711, None)]
+)
+async def test_an_error_that_is_none_of_the_protocol_fails_the_task_once_and_for_all(
+    db_url: str, code: Any, message: Any
+) -> None:
+    @tool
+    async def careless() -> str:
+        """Raise what the protocol does not have."""
+        raise ProtocolError(code, message)
+
+    state = await outcome(db_url, careless)
+    assert error_of(state) == {"code": -32603, "message": "The tool failed with an internal error"}
+    assert state.task.epoch == 1
+
+
+async def test_an_error_without_a_text_fails_the_task_once_and_for_all(db_url: str) -> None:
+    @tool
+    async def speechless() -> str:
+        """Fail without words."""
+        raise ToolError(Unspeakable())
+
+    state = await outcome(db_url, speechless)
+    assert error_of(state) == {"code": -32603, "message": "The tool failed with an internal error"}
+    assert "a secret" not in str(state.error)
+    assert state.task.epoch == 1
+
+
 async def test_arguments_that_no_longer_fit_the_tool_are_an_error_result(db_url: str) -> None:
     @tool
     async def exact(number: int) -> str:
