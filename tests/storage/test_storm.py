@@ -169,6 +169,6 @@ async def test_in_a_storm_every_task_comes_to_one_end_that_stands_and_nobody_dea
     assert storm.ends.keys() == set(storm.ids)
     assert len(storm.ids) == len(rows) + storm.done["purge"]
     assert {i: seen.row.status for i, seen in rows.items()} == {i: storm.ends[i].status for i in rows}
-    assert ENDS == {end.status for end in storm.ends.values()}
+    assert {end.status for end in storm.ends.values()} == ENDS
     assert VERBS - (+storm.done).keys() == set()
     assert await deadlocks(connection) == 0
