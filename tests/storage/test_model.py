@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from app.domain.lifecycle import TRANSITIONS
 from app.domain.task import Claim, Idempotency, Json, NewTask, Reply, Task
 from app.errors import KeyConflict, StaleAttempt
 from app.storage.database import Database
@@ -440,7 +441,12 @@ class Machine(RuleBasedStateMachine):
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each run that is wanted."""
     first, _, last = metafunc.config.getoption("model_runs", "0-2").partition("-")
-    metafunc.parametrize("number", range(int(first), int(last or first) + 1))
+    if "number" in metafunc.fixturenames:
+        metafunc.parametrize("number", range(int(first), int(last or first) + 1))
+
+
+def test_every_verb_that_a_task_has_is_a_step() -> None:
+    assert TRANSITIONS.keys() | {"create", "purge"} <= VERBS.keys()
 
 
 def test_the_store_does_what_the_model_says(db_url: str, number: int) -> None:
