@@ -13,7 +13,20 @@ from app.settings import Duration, Settings, variable
 
 ROOT = Path(__file__).parents[1]
 FIELDS = list(Settings.model_fields)
-COUNTS = {"database_connections", "port", "slots"}
+COUNTS = {
+    "database_connections",
+    "port",
+    "slots",
+    "max_live_tasks",
+    "max_inline_calls",
+    "max_streams",
+    "max_stream_tasks",
+}
+READ_BY = {
+    "database_url": "require_database_url",
+    "direct_url": "direct",
+    "request_state_key": "request_state_keys",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +53,7 @@ def test_every_number_says_its_unit(name: str) -> None:
 def test_every_setting_has_an_effect(name: str) -> None:
     readers = [ROOT / "app/bootstrap.py", *(ROOT / "app/cli").glob("*.py")]
     code = "\n".join(path.read_text() for path in readers)
-    used = "require_database_url" if name == "database_url" else name
-    assert re.search(rf"\bsettings(?:\(\))?\.{used}\b", code)
+    assert re.search(rf"\bsettings(?:\(\))?\.{READ_BY.get(name, name)}\b", code)
 
 
 def test_without_an_environment_everything_has_a_default() -> None:

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.client.extension import NotificationBinding
-from mcp_types import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenRequestParams
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from mcp_types import (
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
+from pydantic import BaseModel, ConfigDict
 
 from tests.clients.recipe import recipe
 from tests.support.dev import running_dev
@@ -58,8 +63,8 @@ async def test_it_hears_of_a_task_until_it_has_ended(short_url: str) -> None:
         handle: Any = await client.session.call_tool("slow_compute", {"seconds": 1}, allow_claimed=True)
         wanted = SubscriptionFilter.model_validate({"taskIds": [handle.task_id]})
         request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=wanted))
-        result = await client.session.send_request(request, TypeAdapter(dict[str, Any]))
-        assert result["resultType"] == "complete"
+        result = await client.session.send_request(request, SubscriptionsListenResult)
+        assert result.result_type == "complete"
         assert {task.taskId for task in pushed.seen} == {handle.task_id}
         assert [task.status for task in pushed.seen].count("completed") == 1
         shown = await recipe.send(client.session, "tasks/get", taskId=handle.task_id)

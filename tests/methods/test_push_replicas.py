@@ -80,10 +80,10 @@ class Scene:
 @asynccontextmanager
 async def replicas(db_url: str) -> AsyncIterator[Scene]:
     """Two API processes' worth of objects, and a worker."""
-    tools, loud = Registry([confirm]), {"listens": True, "poll_seconds": 1.0}
+    tools = Registry([confirm])
     async with (
-        serving(db_url, tools, **loud) as one,
-        serving(db_url, tools, **loud) as other,
+        serving(db_url, tools, listens=True, poll_seconds=1.0) as one,
+        serving(db_url, tools, listens=True, poll_seconds=1.0) as other,
         working(db_url, confirm, notifies=True, slots=8),
     ):
         yield Scene([one, other])

@@ -198,7 +198,7 @@ async def test_a_task_that_expires_meanwhile_is_no_longer_shown(service: Service
 
 
 async def test_filters_that_are_not_served_are_not_acknowledged(service: Service) -> None:
-    more = {
+    more: dict[str, Any] = {
         "promptsListChanged": True,
         "resourceSubscriptions": ["file:///a"],
         "com.example/x": 1,
