@@ -42,8 +42,7 @@ class Methods:
     """
 
     def __init__(self, tools: Tools, tasks: Tasks, subscriptions: Subscriptions) -> None:
-        self.stop: Callable[[], None] = subscriptions.stop
-        """Called when the server stops: ends what would not end by itself."""
+        self._stops: tuple[Callable[[], None], ...] = (tools.stop, subscriptions.stop)
         self.table: Mapping[str, Method] = MappingProxyType(
             {
                 "initialize": Method(initialize, OLDER),
@@ -57,6 +56,11 @@ class Methods:
                 "subscriptions/listen": Method(subscriptions.listen, MODERN),
             }
         )
+
+    def stop(self) -> None:
+        """The server stops: end what would not end by itself."""
+        for stop in self._stops:
+            stop()
 
     async def answer(self, call: Call) -> Json:
         """The result of a request.

@@ -90,6 +90,7 @@ class Inline:
         self._companions = companions
         self._wait_seconds = wait_seconds
         self._attached: Counter[UUID] = Counter()
+        self._stopping = False
 
     async def create(self, waiting: Waiting, new: NewTask) -> Json:
         """Create a task and answer with what becomes of it.
@@ -111,6 +112,10 @@ class Inline:
         except Refusal:  # nobody has a state to go on with
             await self._cancel(new.owner, new.task_id)
             raise
+
+    def stop(self) -> None:
+        """From now on requests end because the process does, not because their clients have left."""
+        self._stopping = True
 
     async def resume(self, waiting: Waiting) -> Json:
         """Hand a retry's answers to the task that its requestState stands for, and answer with what becomes of it.
@@ -139,13 +144,17 @@ class Inline:
     # -- within -----------------------------------------------------------------------------------------------------
 
     async def _attach(self, waiting: Waiting, task_id: UUID, writing: asyncio.Task[Any], early: dict[str, Any]) -> Json:
-        """Wait for a task that `writing` creates or answers; the last one that leaves before the end cancels it."""
+        """Wait for a task that `writing` creates or answers; the last one that leaves before the end cancels it.
+
+        Where it is the process that leaves, a client that has a state can come back to its task.
+        """
         self._attached[task_id] += 1
         try:
             await asyncio.shield(writing)
             return await self._reply(waiting, task_id, early)
         except asyncio.CancelledError:
-            if self._attached[task_id] == 1:
+            can_come_back = self._stopping and "requestState" in waiting.call.params
+            if self._attached[task_id] == 1 and not can_come_back:
                 await carry_through(self._abandon(waiting.call.owner, task_id, writing))
             raise
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.domain.task import Task
+from app.domain.task import Status, Task
 from app.methods.call import Call
 from app.wire.notifications import progress_notification
 
@@ -29,8 +29,10 @@ class Progress:
     async def tell_of(self, task: Task) -> None:
         """Report what has changed of a task since the last time: its progress, or only its status message.
 
-        A tool that gives messages without progress is counted: one more with each.
+        A tool that gives messages without progress is counted: one more with each. How a task ended is no progress.
         """
+        if task.status in (Status.FAILED, Status.CANCELLED):
+            return
         if task.progress is not None:
             await self.tell(task.progress, task.progress_total, task.status_message)
         elif task.status_message is not None and task.status_message != self._message:

@@ -71,6 +71,10 @@ class Tools:
         result = await self._answer(Waiting(call, entry, arguments))
         return legacy_result(result) if call.context.legacy else result
 
+    def stop(self) -> None:
+        """From now on requests end because the process does, not because their clients have left."""
+        self._inline.stop()
+
     async def _answer(self, waiting: Waiting) -> Json:
         call, entry, options = waiting.call, waiting.entry, waiting.entry.options
         if "requestState" in call.params:

@@ -182,8 +182,19 @@ class Database:
         """One connection of the pool, in the order of asking."""
         if self._pool is None:
             raise AssertionError("the database is used before it was opened")
-        async with self._turn, self._pool.acquire() as connection:
-            yield connection  # type: ignore[misc]  # a proxy with the connection's methods
+        async with self._turn:
+            connection = await self._pool.acquire()
+            try:
+                yield connection  # type: ignore[misc]  # a proxy with the connection's methods
+            finally:
+                await self._give_back(self._pool, connection)
+
+    async def _give_back(self, pool: asyncpg.Pool[asyncpg.Record], connection: Any) -> None:
+        """A connection that was lost cannot be given back; what its user met with, a cancel above all, stands."""
+        try:
+            await pool.release(connection)
+        except (asyncpg.InterfaceError, asyncpg.InternalClientError) as lost:
+            log.debug("a lost connection was not given back", fault=type(lost).__name__)
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work, again after each passing fault, until the patience is over."""

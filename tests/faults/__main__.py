@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="how long faults are injected (default: 1)")
     parser.add_argument("--seed", type=int, help="decides what happens, as far as processes let it (default: random)")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between faults, on average (default: 2)")
-    parser.add_argument("--users", type=int, default=12, help="clients that act at the same time (default: 12)")
+    parser.add_argument("--users", type=int, default=24, help="clients that act at the same time (default: 24)")
     parser.add_argument("--lease", type=float, default=3.0, help="the workers' lease, in seconds (default: 3)")
     parser.add_argument("--folder", type=Path, help="a new folder for journal and logs (default: kept on findings)")
     options = parser.parse_args()

@@ -63,7 +63,11 @@ class Caller:
             try:
                 return await self.once(method, params, ref=ref, capabilities=TASKS | FORMS)
             except Lost:
-                await asyncio.sleep(self._random.uniform(0.05, 0.3))
+                await self.pause()
+
+    async def pause(self) -> None:
+        """What a client waits before it tries again."""
+        await asyncio.sleep(self._random.uniform(0.1, 0.5))
 
     async def once(
         self, method: str, params: Params, *, ref: str, capabilities: Params = FORMS, takes: tuple[int, ...] = ()
@@ -81,6 +85,9 @@ class Caller:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 reply = await Client(self._session, api.url, capabilities=capabilities).rpc(method, params)
+        except aiohttp.ClientConnectorError as refused:  # it cannot have had an effect
+            self._judge(type(refused).__name__, api, f"{method}: {refused!r}", sent)
+            raise Lost from None
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as lost:
             self._judge(type(lost).__name__, api, f"{method}: {lost!r}", sent)
         except (TimeoutError, AssertionError) as wrong:
@@ -103,6 +110,8 @@ class Caller:
                 await Client(self._session, api.url, capabilities=FORMS).rpc("tools/call", params)
         except (TimeoutError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
             self._ledger.hung_up.append(HungUp(ref, api, sent, time.time()))
+        except AssertionError as wrong:
+            self._find(api, f"tools/call: {wrong}", sent)
         self._ledger.unanswered[ref] += 1
 
     def _refused(self, reply: Reply, api: Member, sent: float, takes: tuple[int, ...]) -> None:

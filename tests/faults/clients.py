@@ -29,7 +29,7 @@ class User:
         self._random = random
         self._number = 0
         self._habits: dict[Callable[[], Awaitable[None]], int] = {
-            self._quick: 4,
+            self._quick: 3,
             self._any_tool: 14,
             self._endless: 2,
             self._changes_its_mind: 2,
@@ -84,7 +84,7 @@ class User:
             try:
                 await self._answered(known)
             except Lost:
-                await asyncio.sleep(self._random.uniform(0.05, 0.3))
+                await self._caller.pause()
             else:
                 self._ledger.tasks.append(known)
                 return
@@ -97,13 +97,13 @@ class User:
     def _arguments(self, tool: str) -> Params:
         match tool:
             case "steps":
-                return {"count": self._random.randint(1, 4), "pause": self._random.choice([0.0, 0.2, 0.6])}
+                return {"count": self._random.randint(1, 6), "pause": self._random.choice([0.0, 0.3, 1.0])}
             case "asks":
                 return {"together": self._random.choice([1, 1, 2]), "rounds": self._random.choice([1, 1, 2])}
             case "slow":
-                return {"seconds": self._random.choice([2.0, 4.0, 6.0])}
+                return {"seconds": self._random.choice([3.0, 5.0, 8.0])}
             case "blocking":
-                return {"count": self._random.randint(1, 5)}
+                return {"count": self._random.randint(1, 20)}
             case "fails":
                 return {"how": self._random.choice(["protocol", "told", "broken"])}
         return {}
@@ -136,7 +136,7 @@ class User:
                 known.cancelled, cancel_at = True, None
             elif state["status"] == "input_required" and self._random.random() < 0.7:
                 await self._answer(known, list(state["inputRequests"]))
-            await asyncio.sleep(self._random.uniform(0.1, 0.5))
+            await asyncio.sleep(self._random.uniform(0.2, 1.0))
 
     async def _answer(self, known: Known, open_keys: list[str]) -> None:
         """Answer one question or all; sometimes two answers to one question race each other."""
@@ -161,7 +161,7 @@ class User:
             except Lost:
                 if "requestState" not in params:
                     raise
-                await asyncio.sleep(self._random.uniform(0.05, 0.3))
+                await self._caller.pause()
             else:
                 if result["resultType"] == "complete":
                     known.end = {"status": "completed", "result": result}

@@ -150,6 +150,7 @@ def _is_meant(entry: dict[str, Any]) -> bool:
     event = entry.get("event")
     return (event == "tool failed" and entry.get("tool") == "fails") or event in (
         "the lease cannot be renewed; handlers are stopped",
+        "the store cannot be reached; the attempt is given up",
         "attempt could not be ended; it will be released and run again",
         "tasks could not be given back; they are rescued when the lease ends",
     )

@@ -56,7 +56,7 @@ class Plan:
     seconds: float
     seed: int
     every_seconds: float = 2.0
-    users: int = 12
+    users: int = 24
     lease_seconds: float = 3.0
     settle_seconds: float = 60.0
     long_outages: bool = True

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.report import report
 from tests.faults.run import Plan, run
 
-PLAN = Plan(seconds=38.0, seed=20, every_seconds=2.0, users=8, settle_seconds=30.0, long_outages=False)
+PLAN = Plan(seconds=38.0, seed=20, every_seconds=2.0, users=16, settle_seconds=30.0, long_outages=False)
 
 
 @pytest.mark.timeout(300)

@@ -47,7 +47,7 @@ class Scripted(Methods):
     """Serves tools/call as the test says, and an empty tools/list."""
 
     def __init__(self, call: Handler) -> None:
-        self.stop = lambda: None
+        self._stops = ()
         self.table = {"tools/call": Method(call, ALWAYS), "tools/list": Method(_no_tools, ALWAYS)}
 
 

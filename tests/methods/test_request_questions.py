@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from app.tools.registry import Registry
 from tests.methods.inline_tools import Stage, make_tools
 from tests.methods.test_inline import text
 from tests.support.database import age_task
 from tests.support.rpc import DRAFT, PUBLISHED, TASKS, Client, Reply
-from tests.support.service import Service, serving_with_worker
+from tests.support.service import Service, serving, serving_with_worker
 from tests.support.waiting import eventually
 
 FORMS: dict[str, Any] = {"elicitation": {}}
@@ -71,7 +72,8 @@ async def test_a_declined_question_reaches_the_tool(client: Client) -> None:
 async def test_a_client_that_cannot_be_asked_is_told_which_capability_is_missing(
     client: Client, capabilities: dict[str, Any], version: str | None, number: int
 ) -> None:
-    reply = await client.with_(version=version, capabilities=capabilities).call("greet_by_name")
+    params = {"name": "greet_by_name", "arguments": {}, "_meta": {"progressToken": "p"}}
+    reply = await client.with_(version=version, capabilities=capabilities).rpc("tools/call", params)
     assert (reply.status, reply.error["code"]) == (400, number)
     assert reply.error["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}}}
 
@@ -163,6 +165,22 @@ async def test_a_state_of_an_earlier_round_gets_the_current_question(client: Cli
     both = {"one": named("A"), "two": named("B")}
     third = (await retry(client, "ask_twice", state, both)).result
     assert (await retry(client, "ask_twice", state, both)).result["inputRequests"] == third["inputRequests"]
+
+
+async def test_a_retry_that_a_deploy_cuts_off_is_sent_again_to_another_process(
+    service: Service, client: Client, db_url: str, stage: Stage
+) -> None:
+    yes = {"sure": {"action": "accept", "content": {"sure": True}}}
+    async with serving(db_url, Registry(make_tools(stage)), grace_seconds=0.0) as old:
+        here = client.with_(session=old.client.session, url=old.client.url)
+        state = (await here.call("confirm_first")).result["requestState"]
+        cut_off = asyncio.create_task(retry(here, "confirm_first", state, yes))
+        await eventually(lambda: _working(service))
+        await old.server.stop()
+        reply = await cut_off
+    assert reply.refusal == (503, -32603, "The server is stopping. Send the request again.")
+    stage.go.set()
+    assert text((await retry(client, "confirm_first", state, yes)).result) == "done as you wished"
 
 
 async def test_two_retries_at_the_same_moment_end_with_one_answer(client: Client, service: Service) -> None:

@@ -95,7 +95,7 @@ def _row(record: asyncpg.Record) -> Row:
         status=Status(record["status"]),
         message=record["status_message"],
         reply=Reply(record["reply"]),
-        ready=record["ready_at"] is not None,
+        ready=_since_creation(record, "ready_at"),
         worker_id=record["worker_id"],
         epoch=record["epoch"],
         open=record["questions_open"],

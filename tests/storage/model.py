@@ -39,7 +39,7 @@ class Row:
     status: Status = Status.WORKING
     message: str | None = None
     reply: Reply = Reply.TASK
-    ready: bool = True
+    ready: float | None = 0.0
     worker_id: UUID | None = None
     epoch: int = 0
     open: int = 0
@@ -66,8 +66,6 @@ class ModelTask:
     def __init__(self, new: NewTask) -> None:
         self.new = new
         self.age = 0.0
-        self.ready_at = 0.0
-        """Its age when it began to wait for a worker, where it does."""
         self.lifetime = ticks(new.policy.ttl_ms)
         key = None if new.idempotency is None else new.idempotency.key_hash
         self.row = Row(
@@ -82,9 +80,9 @@ class ModelTask:
         return self.row.status in TERMINAL
 
     @property
-    def waited(self) -> float:
-        """For how long it has waited for a worker."""
-        return self.age - self.ready_at
+    def waited(self) -> float | None:
+        """For how long it has waited for a worker; None: it does not, or not yet."""
+        return None if self.row.ready is None or self.row.ready > self.age else self.age - self.row.ready
 
     @property
     def overdue(self) -> bool:
@@ -157,8 +155,8 @@ class ModelTask:
     def claim(self, worker_id: UUID) -> None:
         """A worker takes it; nobody sees a difference."""
         row = self.row
-        assert row.ready
-        row.ready, row.worker_id, row.progress = False, worker_id, (None, None)
+        assert self.waited is not None
+        row.ready, row.worker_id, row.progress = None, worker_id, (None, None)
         row.epoch += 1
         timeout = ticks(self.new.policy.timeout_ms)
         row.deadline = earliest(self.lifetime, None if timeout is None else self.age + timeout)
@@ -211,6 +209,19 @@ class ModelTask:
             self.row.attempts[claim.epoch] = "error"
         return self._conclude(claim, Status.FAILED, message, error)
 
+    def retry(self, claim: Claim, pause_ms: int, message: str, _internal: str) -> Row | str:
+        """Gives it back to be tried again, unless the task is to be cancelled."""
+        row = self.row
+        if not self.holds(claim):
+            return row if row.attempts.get(claim.epoch) in ("retried", "cancelled") else STALE
+        row.failures += 1
+        row.attempts[claim.epoch] = "cancelled" if row.cancel else "retried"
+        if row.cancel:
+            return self._end(Status.CANCELLED)
+        self._tell(message)
+        self._wait(pause_ms / TICK_MS)
+        return row
+
     def release(self, claim: Claim) -> Row | None:
         """Gives it back with nothing used up; None: it was not the attempt's to give."""
         if not self.holds(claim):
@@ -253,8 +264,8 @@ class ModelTask:
         self.row.message = message
         self.row.version += 1
 
-    def _wait(self) -> None:
-        self.row.worker_id, self.row.ready, self.ready_at = None, True, self.age
+    def _wait(self, pause: float = 0.0) -> None:
+        self.row.worker_id, self.row.ready = None, self.age + pause
         self.row.deadline = self.lifetime
 
     def _stop(self, how: str) -> Row:
@@ -280,7 +291,7 @@ class ModelTask:
             self.row,
             status=status,
             outcome=outcome,
-            ready=False,
+            ready=None,
             worker_id=None,
             open=0,
             deadline=None,

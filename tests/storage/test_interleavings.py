@@ -88,6 +88,7 @@ MOVES: dict[str, Verb] = {
     "finish": lambda store, claim: store.finish(claim, RESULT),
     "fail": lambda store, claim: store.fail(claim, ERROR, "It broke"),
     "ask": lambda store, claim: store.ask(claim, [question("colour")]),
+    "retry": lambda store, claim: store.retry(claim, 60_000, "It broke", "why"),
     "release": lambda store, claim: store.release(claim.worker_id, attempt_of(claim)),
 }
 """All by which an attempt ends itself."""

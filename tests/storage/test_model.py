@@ -121,7 +121,9 @@ class Machine(RuleBasedStateMachine):
         for worker_id in self.workers:
             await self.scene.enlist(worker_id, lease_ms=LEASE_MS)
 
-    @initialize(without=st.sets(st.sampled_from(["cancel", "lose", "age", "fail", "finish", "release"]), max_size=4))
+    @initialize(
+        without=st.sets(st.sampled_from(["cancel", "lose", "age", "fail", "finish", "retry", "release"]), max_size=4)
+    )
     def begin(self, without: set[str]) -> None:
         self.verbs = {name: weight for name, weight in VERBS.items() if name not in without}
 
@@ -156,8 +158,8 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def waiting(self) -> list[ModelTask]:
-        """Tasks that a worker could take."""
-        return [task for task in self.tasks if task.row.ready]
+        """Tasks that a worker can take."""
+        return [task for task in self.tasks if task.waited is not None]
 
     @property
     def orphans(self) -> list[ModelTask]:
@@ -273,6 +275,7 @@ class Machine(RuleBasedStateMachine):
         tools, limit = self.draw("tools", some_of([*TOOLS, "none"])), self.draw("limit", [1, 2, 4])
 
         def urgency(task: ModelTask) -> tuple[int, float]:
+            assert task.waited is not None
             return task.new.policy.priority, -task.waited
 
         expected = sorted(urgency(task) for task in self.waiting if task.new.tool in tools)
@@ -282,7 +285,6 @@ class Machine(RuleBasedStateMachine):
         assert [urgency(self.of(claim)) for claim in claims] == expected[:limit]
         for claim in sorted(claims, key=lambda claim: self.tasks.index(self.of(claim))):
             task = self.of(claim)
-            assert task.row.ready
             task.claim(worker_id)
             self._knows(claim, task)
             self.claims.append(claim)
@@ -291,7 +293,7 @@ class Machine(RuleBasedStateMachine):
         """The attempt is told all that earlier ones left behind."""
         row = task.row
         self.agree(claim.task, row)
-        assert claim.worker_id == row.worker_id
+        assert (claim.worker_id, claim.failures) == (row.worker_id, row.failures)
         assert (claim.params, claim.capabilities) == (task.new.params, row.capabilities)
         assert claim.answers == row.answers
         assert claim.steps == {name: value for name, (_, value) in row.steps.items()}
@@ -344,6 +346,11 @@ class Machine(RuleBasedStateMachine):
     @verb(lambda machine: 1 if machine.claims else 0)
     def fail(self) -> None:
         self.write(self.attempt(), "fail", ERROR, "It broke", internal=self.draw("internal", [None, "why"]))
+
+    @verb(lambda machine: 2 if machine.claims else 0)
+    def retry(self) -> None:
+        pause_ms = self.draw("pause", st.just(0) | half_ticks(0, 1))
+        self.write(self.attempt(), "retry", pause_ms, "It broke, and is tried again", "why")
 
     @verb(lambda machine: 2 if machine.claims else 0)
     def release(self) -> None:

@@ -44,6 +44,7 @@ FILL = [
     "SELECT task_id, 'a', '{}', 1, 1 FROM perdure.tasks",
     "INSERT INTO perdure.task_input_responses (task_id, key, response) "
     "SELECT task_id, key, '{}' FROM perdure.task_input_requests",
+    "INSERT INTO perdure.task_attempts (task_id, epoch, ended) SELECT task_id, 1, 'lost' FROM perdure.tasks",
     "INSERT INTO perdure.task_steps (task_id, name, value, epoch) SELECT task_id, 'a', '{}', 1 FROM perdure.tasks",
     "INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint) "
     "SELECT owner, tool, sha256(task_id::text::bytea), task_id, '' FROM perdure.tasks",
@@ -95,6 +96,7 @@ STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
     "DETACH_FOR": (sql.DETACH_FOR, [SOME_ID, "owner-1"], {"tasks_pkey", "task_requests_pkey"}),
     "FINISH": (sql.FINISH, [SOME_ID, "1", SOME_ID, "{}"], {"tasks_pkey", "task_requests_pkey"}),
     "FAIL": (sql.FAIL, [SOME_ID, "1", SOME_ID, "{}", "broke", "why"], {"tasks_pkey", "task_requests_pkey"}),
+    "RETRY": (sql.RETRY, [SOME_ID, "1", SOME_ID, "1000", "broke", "why"], {"tasks_pkey", "task_requests_pkey"}),
     "RELEASE": (sql.RELEASE, [f"{{{SOME_ID}}}", "{1}", SOME_ID], {"task_requests_pkey"}),
     "HOLDINGS": (sql.HOLDINGS, [SOME_ID], {"tasks_running"}),
     "LOST": (due.LOST, ["100", "{}"], {"tasks_running"}),
@@ -105,6 +107,7 @@ STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
     "PURGE": (sql.PURGE, [SOME_IDS, str(STILL_KNOWN)], {"tasks_pkey"}),
     "OWN_OUTCOME": (sql.OWN_OUTCOME, [SOME_ID, "1"], {"tasks_pkey", "task_outcomes_pkey"}),
     "OWN_STEP": (sql.OWN_STEP, [SOME_ID, "1", "a"], {"task_steps_pkey"}),
+    "OWN_RETRY": (sql.OWN_RETRY, [SOME_ID, "1"], {"tasks_pkey", "task_attempts_pkey"}),
     "OWN_QUESTION": (sql.OWN_QUESTION, [SOME_ID, "1"], {"tasks_pkey", "task_input_requests_pkey"}),
     "REGISTER": (fleet.REGISTER, [SOME_ID, "here", "1", "1", "{tool-1}", "4", "20000"], set()),
     "BEAT": (fleet.BEAT, [SOME_ID, "false"], set()),

@@ -112,7 +112,7 @@ class Storm:
     async def attempt(self, claim: Claim) -> None:
         await self.store.step(claim, f"step {claim.epoch}", Json("1"))
         self.saw("status", [await self.store.status(claim, f"attempt {claim.epoch}", claim.epoch)])
-        match self.chance.randrange(6):
+        match self.chance.randrange(7):
             case 0:
                 self.saw("finish", [await self.store.finish(claim, RESULT)])
             case 1:
@@ -120,6 +120,8 @@ class Storm:
             case 2 | 3 if not claim.questions:
                 self.saw("ask", [await self.store.ask(claim, [question(key) for key in "abc"])])
             case 4:
+                self.saw("retry", [await self.store.retry(claim, 0, "It broke", "why")])
+            case 5:
                 self.saw("detach", [await self.store.detach(claim)])
 
     async def maintenance(self) -> None:
