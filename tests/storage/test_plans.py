@@ -64,6 +64,9 @@ UPDATE perdure.tasks
 SET status = 'working', finished_at = NULL, expires_at = NULL, ready_at = now() - interval '1 hour'
 WHERE status = 'completed' AND tool <> 'tool-1'"""
 
+PIECES = {"SHOWN", "OPEN_QUESTIONS"}
+"""Parts that statements of several modules have in common."""
+
 OUTCOMES = [text for outcome in (EXPIRED, UNANSWERED, TIMED_OUT) for text in outcome]
 Arguments = list[str | None]
 KEYED_POLICY: Arguments = ["1000", None, "1000", "3", "\\x00", "\\x00"]
@@ -154,7 +157,7 @@ async def plans_of(connection: asyncpg.Connection[Any], statement: str, argument
 def test_every_statement_is_looked_at() -> None:
     constants = [item for module in (sql, callers, due, fleet) for item in vars(module).items()]
     named = {name for name, text in constants if name.isupper() and name[0] != "_" and isinstance(text, str)}
-    assert named == STATEMENTS.keys()
+    assert named - PIECES == STATEMENTS.keys()
 
 
 async def test_hot_statements_read_no_table_from_end_to_end(filled: asyncpg.Connection[Any]) -> None:
