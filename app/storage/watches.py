@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from math import ceil
 from uuid import UUID
 
 from app.storage.listener import Listener
@@ -22,6 +23,9 @@ HEARING_SECONDS = 5.0
 
 FIRST_SECONDS = 0.05
 """How soon a waiter for one task looks for itself at first where none are."""
+
+TICKS = 50
+"""Those who wait for many tasks look at one of so many moments between two looks: several at once read together."""
 
 
 class Watches:
@@ -182,4 +186,6 @@ class Changes:
 
     def _poll_at(self) -> float:
         hearing = self._listener is not None and self._listener.hearing
-        return self._polled_at + (HEARING_SECONDS if hearing else self._poll_seconds)
+        pause = HEARING_SECONDS if hearing else self._poll_seconds
+        tick = pause / TICKS
+        return ceil((self._polled_at + pause) / tick) * tick
