@@ -105,16 +105,19 @@ def _lost_with(pid: int, killed: float, evidence: Evidence) -> Iterator[tuple[st
     """The attempts that a killed worker held: task, epoch, and when they were rescued."""
     for (task_id, epoch), attempt in evidence.attempts.items():
         worker = evidence.workers.get(attempt["worker_id"])
-        if attempt["ended"] == "lost" and worker is not None and worker["pid"] == pid and attempt["at"] > killed:
+        # A number may come again: it is the process that had been there before the kill.
+        is_it = worker is not None and worker["pid"] == pid and worker["started_at"] < killed < attempt["at"]
+        if is_it and attempt["ended"] == "lost":
             yield task_id, epoch, attempt["at"]
 
 
 def _by_task(evidence: Evidence, fleet: Fleet) -> dict[str, dict[int, Attempt]]:
-    kills = {pid: at for member in fleet.workers for pid, at in member.kills}
+    kills = [kill for member in fleet.workers for kill in member.kills]
     attempts: dict[Key, Attempt] = {}
     for note in evidence.notes:
         if note.event == "begin":
-            attempts[note.task, note.epoch] = Attempt(note.pid, note.at, kills.get(note.pid, FOREVER))
+            killed = min((at for pid, at in kills if pid == note.pid and at > note.at), default=FOREVER)
+            attempts[note.task, note.epoch] = Attempt(note.pid, note.at, killed)
         elif note.event == "end":
             attempts[note.task, note.epoch].end = note.at
     by_task: defaultdict[str, dict[int, Attempt]] = defaultdict(dict)

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,13 +43,15 @@ class Postgres:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Start it; at the end, stop it and delete its data."""
+        """Start it; at the end, stop it and delete its data, but not its log."""
         try:
             await self._in_thread(self._server.start)
             yield
         finally:
             self._thread.submit(lambda: self._server.stop())  # the one of then: a restart may be under way
             self._thread.shutdown()
+            with suppress(FileNotFoundError):
+                (self._root / "log").replace(self._root.with_name("postgres-log"))
             shutil.rmtree(self._root, ignore_errors=True)
 
     async def crash(self, how: signal.Signals, seconds: float) -> None:
