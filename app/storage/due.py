@@ -49,6 +49,18 @@ WHERE t.expires_at <= now() - $3::interval
 ORDER BY t.expires_at
 LIMIT $1"""
 
+# $1 task_ids $2 how long an expired task is still told apart from an unknown one. Children cascade.
+PURGE = """
+WITH gone AS MATERIALIZED (
+    SELECT t.task_id
+    FROM perdure.tasks AS t
+    WHERE t.task_id = ANY ($1::uuid[]) AND t.expires_at <= now() - $2::interval
+    ORDER BY t.task_id
+    FOR UPDATE OF t SKIP LOCKED
+)
+DELETE FROM perdure.tasks AS t USING gone AS g WHERE t.task_id = g.task_id
+RETURNING t.task_id"""
+
 
 async def move(
     database: Database, verb: str, look: Statement, act: Statement, *, limit: int, broken: set[UUID]

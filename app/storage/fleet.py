@@ -9,6 +9,12 @@ ON CONFLICT (worker_id) DO NOTHING"""
 BEAT = "UPDATE perdure.workers SET beat_at = clock_timestamp(), draining = $2 WHERE worker_id = $1 RETURNING 1 AS alive"
 LEAVE = "DELETE FROM perdure.workers WHERE worker_id = $1"
 
+# $1 worker_id. Index tasks_running: all that the database thinks this worker runs.
+HOLDINGS = """
+SELECT t.task_id, t.epoch, t.cancel_requested_at IS NOT NULL AS cancel_requested
+FROM perdure.tasks AS t
+WHERE t.worker_id = $1"""
+
 # $1 how long. A worker that is gone for so long, and holds nothing any more.
 FORGET_WORKERS = """
 DELETE FROM perdure.workers AS w

@@ -110,7 +110,7 @@ def claim(row: Record, worker_id: UUID, history: Iterable[Record]) -> Claim:
 
 
 def holding(row: Record) -> Holding:
-    """Build a `Holding` from a row of `statements.HOLDINGS`."""
+    """Build a `Holding` from a row of `fleet.HOLDINGS`."""
     return Holding(row["task_id"], row["epoch"], row["cancel_requested"])
 
 

@@ -479,24 +479,6 @@ JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
 RETURNING {_TASK}"""
 
-# $1 task_ids $2 how long an expired task is still told apart from an unknown one. Children cascade.
-PURGE = """
-WITH gone AS MATERIALIZED (
-    SELECT t.task_id
-    FROM perdure.tasks AS t
-    WHERE t.task_id = ANY ($1::uuid[]) AND t.expires_at <= now() - $2::interval
-    ORDER BY t.task_id
-    FOR UPDATE OF t SKIP LOCKED
-)
-DELETE FROM perdure.tasks AS t USING gone AS g WHERE t.task_id = g.task_id
-RETURNING t.task_id"""
-
-# $1 worker_id. Index tasks_running: all that the database thinks this worker runs.
-HOLDINGS = """
-SELECT t.task_id, t.epoch, t.cancel_requested_at IS NOT NULL AS cancel_requested
-FROM perdure.tasks AS t
-WHERE t.worker_id = $1"""
-
 # Own lost acknowledgements, looked up after a fenced write found nothing: $1 task_id $2 epoch, and $3 a step's name. A
 # step of a later attempt is none of ours, whatever it returned.
 OWN_OUTCOME = f"""

@@ -314,7 +314,7 @@ class Store:
 
     async def holdings(self, worker_id: UUID) -> list[Holding]:
         """What the database thinks this worker is running."""
-        return [rows.holding(row) for row in await self._db.fetch(sql.HOLDINGS, worker_id)]
+        return [rows.holding(row) for row in await self._db.fetch(fleet.HOLDINGS, worker_id)]
 
     # -- for maintenance ------------------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class Store:
 
     async def purge(self, limit: int = 500, *, broken: set[UUID] | None = None) -> int:
         """Delete tasks that have long expired, with all that belongs to them. Returns how many."""
-        return len(await self._move("purge", (due.SPENT, STILL_KNOWN), (sql.PURGE, STILL_KNOWN), limit, broken))
+        return len(await self._move("purge", (due.SPENT, STILL_KNOWN), (due.PURGE, STILL_KNOWN), limit, broken))
 
     # -- workers and their tools ----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import pytest
 
 from app.domain.task import Claim, Idempotency, Json, Reply, Status, Task
 from app.errors import StaleAttempt
+from app.storage import due
 from app.storage import statements as sql
 from app.storage.database import Database
 from app.storage.store import STILL_KNOWN, Store
@@ -138,7 +139,7 @@ async def test_a_question_that_turned_into_the_cancel_has_ended_the_task(
 async def test_a_purge_whose_reply_was_lost_leaves_no_orphan(scene: Scene, cable: ForgetfulCable, deaf: Store) -> None:
     claim = await scene.completed(retention_ms=0)
     await scene.age(claim, STILL_KNOWN.total_seconds() + 1)
-    cable.lose_the_reply_to(sql.PURGE)
+    cable.lose_the_reply_to(due.PURGE)
     assert await deaf.purge() == 0
     assert cable.lost.is_set()
     assert await look(scene.connection) == ({}, set())

@@ -79,6 +79,11 @@ class Terminal:
         return bool(data)
 
 
+def _hear_interrupts() -> None:
+    """A shell starts what runs in its background with interrupts ignored, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def at_terminal(*arguments: str | Path, out: Path | None = None, **environment: str) -> Iterator[Terminal]:
     """Start `python -m app ARGUMENTS` at a terminal; at the end it is killed if it still runs.
@@ -96,6 +101,7 @@ def at_terminal(*arguments: str | Path, out: Path | None = None, **environment: 
             stdout=file if out else theirs,
             stderr=theirs,
             env=clean | {"TERM": "xterm", "COLUMNS": "200"} | environment,
+            preexec_fn=_hear_interrupts,
         )
     os.close(theirs)
     try:
