@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.domain.task import Status, Task
+from app.domain.task import Task
 from app.methods.call import Call
 from app.wire.notifications import progress_notification
 
@@ -31,7 +31,7 @@ class Progress:
 
         A tool that gives messages without progress is counted: one more with each. How a task ended is no progress.
         """
-        if task.status in (Status.FAILED, Status.CANCELLED):
+        if task.status.terminal:
             return
         if task.progress is not None:
             await self.tell(task.progress, task.progress_total, task.status_message)
