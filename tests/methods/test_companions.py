@@ -20,12 +20,6 @@ COMPANIONS = {"task_result", "task_answer", "task_cancel"}
 
 
 @pytest.fixture
-def stage() -> Stage:
-    """What the tools of the test wait for."""
-    return Stage()
-
-
-@pytest.fixture
 async def service(db_url: str, stage: Stage) -> AsyncIterator[Service]:
     """The API with a worker and companion tools; it waits for no call for long."""
     async with serving_with_worker(db_url, *make_tools(stage), companions=True, wait_seconds=0.3) as running:

@@ -20,12 +20,6 @@ FORMS: dict[str, Any] = {"elicitation": {}}
 
 
 @pytest.fixture
-def stage() -> Stage:
-    """What the tools of the test wait for."""
-    return Stage()
-
-
-@pytest.fixture
 async def service(db_url: str, stage: Stage) -> AsyncIterator[Service]:
     """The API with a worker."""
     async with serving_with_worker(db_url, *make_tools(stage)) as running:
