@@ -131,3 +131,10 @@ def test_all_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PERDURE_PORT", "tcp://10.0.0.1:8765")
     with pytest.raises(SettingsError, match=r"PERDURE_PORT .*PERDURE_SLOTS "):
         Settings.read()
+
+
+def test_what_does_not_go_through_a_pooler_goes_to_the_database_itself() -> None:
+    pooled, direct = "postgresql://me@pooler/tasks", "postgresql://me@database/tasks"
+    assert Settings.read(database_url=pooled).direct(pooled) == pooled
+    assert Settings.read(database_url=pooled, pooled=True).direct(pooled) is None
+    assert Settings.read(database_url=pooled, pooled=True, direct_url=direct).direct(pooled) == direct

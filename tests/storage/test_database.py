@@ -151,3 +151,22 @@ async def test_a_cancelled_caller_does_not_stop_the_database_from_closing(
         work.cancel()
     with suppress(asyncio.CancelledError):
         await work
+
+
+async def test_behind_a_pooler_a_statement_leaves_nothing_in_its_session(db_url: str) -> None:
+    prepared = "SELECT count(*)::integer AS kept FROM pg_prepared_statements"
+    async with Database(db_url, connections=1, pooled=True) as database:
+        for _ in range(3):
+            assert (await database.fetch("SELECT $1::integer AS sent", 7))[0]["sent"] == 7
+        assert (await database.fetch(prepared))[0]["kept"] == 0
+        async with database.connection() as connection:
+            assert await connection.fetchval("SHOW statement_timeout") == "0"
+    async with Database(db_url, connections=1) as database:
+        await database.fetch("SELECT $1::integer AS sent", 7)
+        assert (await database.fetch(prepared))[0]["kept"] > 0
+
+
+async def test_behind_a_pooler_each_statement_sets_its_own_limits(db_url: str) -> None:
+    async with Database(db_url, connections=1, pooled=True, statement_seconds=5) as database:
+        limits = "SELECT current_setting('statement_timeout') AS statement, current_setting('lock_timeout') AS lock"
+        assert tuple((await database.fetch(limits))[0]) == ("5s", "10s")
