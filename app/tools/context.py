@@ -12,7 +12,7 @@ from mcp_types import CreateMessageRequestParams, CreateMessageResult, ListRoots
 from pydantic import BaseModel, ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.errors import UsageError
+from app.errors import ToolError, UsageError
 from app.tools.forms import form_schema, reasons
 from app.tools.replay import Replay, Stopping, memo, rebuild
 from app.tools.reports import Report, checked_message, progress_report
@@ -21,6 +21,9 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 Content = TypeVar("Content")
 R = TypeVar("R")
+
+ROUNDS = 20
+"""So often a form is asked for until an answer fits."""
 
 ReportTo = Callable[[float, float | None, str | None], Awaitable[None]]
 """Told of the progress of a tool that has no task: done, total and message, as the tool gave them."""
@@ -150,8 +153,9 @@ class ToolContext(ContextFacts):
                 model is asked for again, under a new key; one to a JSON Schema is handed over as it came.
 
         Raises:
-            UsageError: the key stands for another question, or the form is empty or nested.
+            UsageError: the key stands for another question, or the form is empty, nested or very large.
             ProtocolError: the client did not declare that it can be asked (revision 2026-07-28).
+            ToolError: it was asked for ROUNDS times, and no answer fitted.
         """
         form = form_schema(schema)
         asked, wording = 1, message
@@ -167,6 +171,8 @@ class ToolContext(ContextFacts):
             try:
                 return Accepted(schema.model_validate(content))
             except ValidationError as invalid:
+                if asked == ROUNDS:
+                    raise ToolError(f"No answer fitted the form, though it was asked for {ROUNDS} times.") from invalid
                 asked, wording = asked + 1, f"{message}\n\n{reasons(invalid)}"
 
     async def elicit_url(self, key: str, message: str, url: str) -> Accepted[None] | Declined | Dismissed:

@@ -39,6 +39,8 @@ CANNOT_BE_ASKED = (
     "This tool has to ask the user something, and this client cannot be asked over the protocol version that it speaks."
 )
 
+QUESTION_CHARACTERS = 262_144
+
 MOST_NAMES = 10_000
 """Steps and questions of one attempt, and so of a task: each is kept, and read again for every attempt."""
 
@@ -169,7 +171,10 @@ class Replay:
             if (answer := self.claim.answers.get(key)) is not None:
                 return json.loads(answer)
         await self._require(request)
-        self._pending[key] = Question(key, dumps(request))
+        text = dumps(request)
+        if len(text) > QUESTION_CHARACTERS:
+            raise UsageError(f"A question has at most {QUESTION_CHARACTERS:,} characters, with its form. Ask for less.")
+        self._pending[key] = Question(key, text)
         self._asked.set()
         return await self._wait()
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, Field
 
 from app.domain.task import Reply, Status
+from app.tools import context
 from app.tools.context import Accepted, Declined, Dismissed, SyncToolContext, ToolContext
 from app.tools.registry import tool
 from app.wire.envelope import dumps
 from app.wire.revisions import LEGACY
-from tests.support.worker import OWNER, working
+from tests.support.waiting import eventually
+from tests.support.worker import OWNER, Tasks, working
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -333,3 +337,45 @@ async def test_a_key_that_stands_for_another_question_is_the_tools_error(db_url:
         failed = await tasks.reaches(task_id, Status.FAILED)
         assert failed.error is not None
         assert json.loads(failed.error)["code"] == -32603
+
+
+async def test_a_form_is_asked_for_only_so_often(db_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "ROUNDS", 2)
+
+    class Person(BaseModel):
+        age: int = Field(ge=0)
+
+    @tool
+    async def insist(ctx: ToolContext) -> str:
+        """Ask until it fits."""
+        await ctx.elicit("who", "How old?", Person)
+        return "known"
+
+    async with working(db_url, insist) as (tasks, _):
+        task_id = await tasks.start(insist)
+        for key in ("who", "who#2"):
+            parked = await tasks.reaches(task_id, Status.INPUT_REQUIRED)
+            assert [question.key for question in parked.questions] == [key]
+            await tasks.answer(task_id, **{key: {"age": -1}})
+            await eventually(partial(_moved_on, tasks, task_id, parked.task.version))
+        done = await tasks.reaches(task_id, Status.COMPLETED)
+        assert text_of(done.result) == "No answer fitted the form, though it was asked for 2 times."
+        assert json.loads(done.result or "")["isError"] is True
+
+
+async def test_a_question_that_is_very_large_is_the_tools_mistake(db_url: str) -> None:
+    @tool
+    async def verbose(ctx: ToolContext) -> str:
+        """Ask at length."""
+        await ctx.elicit("name", "x" * 300_000, NAME)
+        return "read"
+
+    async with working(db_url, verbose) as (tasks, _):
+        failed = await tasks.reaches(await tasks.start(verbose), Status.FAILED)
+        assert json.loads(failed.error or "")["code"] == -32603
+
+
+async def _moved_on(tasks: Tasks, task_id: UUID, version: int) -> bool:
+    """The task has left the state that it was in."""
+    state = await tasks.read(task_id)
+    return state.task.version > version + 1 or state.task.status is Status.COMPLETED
