@@ -31,7 +31,7 @@ async def slow_compute(
     started = now()
     try:
         while (passed := now() - started) < seconds:
-            await ctx.progress(passed, seconds, f"{label}: {passed:.0f} of {seconds:g} seconds")
+            await ctx.progress(round(passed, 1), seconds, f"{label}: {passed:.0f} of {seconds:g} seconds")
             await asyncio.sleep(min(SLICE_SECONDS, seconds - passed))
     except asyncio.CancelledError:
         # The place to tidy up. Return something instead of raising, and that is the task's result.
