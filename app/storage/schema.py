@@ -41,6 +41,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSON
 
+from app.domain.duration import LONGEST, parse_duration
 from app.domain.task import TERMINAL, Status
 
 SCHEMA = "perdure"
@@ -53,6 +54,8 @@ metadata = MetaData(
         "ck": "%(table_name)s_%(constraint_name)s",
     },
 )
+
+LONGEST_MS = parse_duration(LONGEST)
 
 _NOW = text("clock_timestamp()")
 _TIME = DateTime(timezone=True)
@@ -131,6 +134,7 @@ tasks = Table(
     CheckConstraint(
         "epoch >= 0 AND questions_open >= 0 AND failures >= 0 AND losses >= 0 AND version > 0", name="counters"
     ),
+    CheckConstraint(f"ttl_ms BETWEEN 0 AND {10 * LONGEST_MS}", name="ttl_ms"),
     comment="One row a task: its state. The only table whose rows are updated as tasks run.",
     postgresql_with=_UPDATED,
 )
@@ -153,6 +157,11 @@ task_requests = Table(
     Column("timeout_ms", BigInteger, comment="How long one attempt may run; NULL: as long as it takes."),
     Column("answer_within_ms", BigInteger, nullable=False, comment="How long a question may wait."),
     Column("loss_limit", Integer, nullable=False, comment="How many lost workers it survives."),
+    # A duration that no timestamp can hold would make the claim of every worker fail, for as long as its row is there.
+    CheckConstraint(f"retention_ms BETWEEN 0 AND {LONGEST_MS}", name="retention_ms"),
+    CheckConstraint(f"timeout_ms BETWEEN 1 AND {LONGEST_MS}", name="timeout_ms"),
+    CheckConstraint(f"answer_within_ms BETWEEN 1 AND {LONGEST_MS}", name="answer_within_ms"),
+    CheckConstraint("loss_limit >= 0", name="loss_limit"),
     comment="What a task was asked to do, and its tool's policy as it was then.",
     postgresql_with=_INSERTED,
 )

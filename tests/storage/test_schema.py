@@ -50,7 +50,30 @@ IMPOSSIBLE = [
     ("queued", "losses = -1", "tasks_counters"),
     ("queued", "failures = -1", "tasks_counters"),
     ("queued", "version = 0", "tasks_counters"),
+    ("queued", "ttl_ms = -1", "tasks_ttl_ms"),
+    ("queued", "ttl_ms = 3153600000001", "tasks_ttl_ms"),
 ]
+
+# What would make every worker's claim fail, were it stored: durations that lead beyond what a timestamp can hold.
+BEYOND = [
+    ("timeout_ms = 0", "task_requests_timeout_ms"),
+    ("timeout_ms = 9223372036854775807", "task_requests_timeout_ms"),
+    ("retention_ms = -1", "task_requests_retention_ms"),
+    ("retention_ms = 9223372036854775807", "task_requests_retention_ms"),
+    ("answer_within_ms = 0", "task_requests_answer_within_ms"),
+    ("answer_within_ms = 9223372036854775807", "task_requests_answer_within_ms"),
+    ("loss_limit = -1", "task_requests_loss_limit"),
+]
+
+
+@pytest.mark.parametrize(("change", "constraint"), BEYOND)
+async def test_a_policy_that_no_worker_could_act_on_cannot_be_stored(
+    scene: Scene, change: str, constraint: str
+) -> None:
+    task = await scene.queued()
+    with pytest.raises(asyncpg.CheckViolationError) as refused:
+        await scene.connection.execute(f"UPDATE perdure.task_requests SET {change} WHERE task_id = $1", task.task_id)
+    assert refused.value.constraint_name == constraint
 
 
 @pytest.mark.parametrize(("state", "change", "constraint"), IMPOSSIBLE)
