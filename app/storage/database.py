@@ -198,14 +198,23 @@ class Database:
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work, again after each passing fault, until the patience is over."""
+        until = asyncio.get_running_loop().time() + self._patience
+        try:
+            return await work()  # at first without all that another try takes
+        except PASSING as fault:
+            return await self._again(work, fault, until)
+
+    async def _again(self, work: Callable[[], Awaitable[T]], fault: Exception, until: float) -> T:
+        left = until - asyncio.get_running_loop().time()
         retries = stamina.retry_context(
-            on=PASSING, attempts=None, timeout=self._patience, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
+            on=PASSING, attempts=None, timeout=left, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
         )
         try:
-            async for attempt in retries:
-                with attempt:
-                    return await work()
-        except PASSING as fault:
-            log.warning("database unavailable", fault=type(fault).__name__)
-            raise StoreUnavailable("The task store cannot be reached. Try again later.") from fault
-        raise AssertionError("retried work neither returned nor raised")
+            if left > 0:
+                async for attempt in retries:
+                    with attempt:
+                        return await work()
+        except PASSING as last:
+            fault = last
+        log.warning("database unavailable", fault=type(fault).__name__)
+        raise StoreUnavailable("The task store cannot be reached. Try again later.") from fault

@@ -91,9 +91,7 @@ PATHS = (*HTTP, "drain", "push")
 
 
 def _runs(contenders: list[Contender], options: argparse.Namespace) -> list[http_paths.Row]:
-    return interleaved(
-        contenders, connections=options.connections, seconds=options.seconds, passes=options.passes
-    )
+    return interleaved(contenders, connections=options.connections, seconds=options.seconds, passes=options.passes)
 
 
 def measure(on: Stage, options: argparse.Namespace) -> None:

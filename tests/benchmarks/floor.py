@@ -170,7 +170,10 @@ async def serve(*, batch: bool) -> None:
 
 async def work() -> None:
     """Claim by 32 and complete by 32."""
-    worker, listener = await asyncpg.connect(os.environ["DATABASE_URL"]), await asyncpg.connect(os.environ["DATABASE_URL"])
+    worker, listener = (
+        await asyncpg.connect(os.environ["DATABASE_URL"]),
+        await asyncpg.connect(os.environ["DATABASE_URL"]),
+    )
     woken = asyncio.Event()
     await listener.add_listener(CHANNEL, lambda *_: woken.set())
     print("floor works", flush=True)

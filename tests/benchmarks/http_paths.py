@@ -46,9 +46,7 @@ class Row:
         return statistics.median(map(pick, self.figures))
 
 
-def interleaved(
-    contenders: Sequence[Contender], *, connections: int, seconds: float, passes: int
-) -> list[Row]:
+def interleaved(contenders: Sequence[Contender], *, connections: int, seconds: float, passes: int) -> list[Row]:
     """Run all of them, one after the other, so many times."""
     rows = [Row(it.name, [], []) for it in contenders]
     for _ in range(passes):
