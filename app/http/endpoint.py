@@ -97,6 +97,8 @@ class Endpoint:
 
 async def _body(request: web.Request, seconds: float) -> bytes:
     try:
+        if request.content.is_eof():  # it came with the head, as most do
+            return await request.read()
         async with asyncio.timeout(seconds):
             return await request.read()
     except TimeoutError:
