@@ -25,6 +25,11 @@ import structlog
 
 from app.embedded_pg import EmbeddedPostgres, first_reachable
 from app.errors import DeclarationError, SettingsError
+from app.http.auth.access import Access
+from app.http.auth.api_keys import ApiKeys
+from app.http.auth.key_set import KeySet
+from app.http.auth.metadata import ResourceMetadata
+from app.http.auth.tokens import AccessTokens
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
 from app.http.server import PATH, Server
@@ -255,6 +260,52 @@ async def _api(
     settings: Settings, store: Store, registry: Registry, listener: Listener | None, keys: Sequence[bytes]
 ) -> AsyncIterator[str]:
     """Serve requests; gives the endpoint's URL."""
+    async with (
+        _access(settings) as (access, metadata),
+        _listening(settings, store, registry, listener, keys, access, metadata) as address,
+    ):
+        yield address
+
+
+@asynccontextmanager
+async def _access(settings: Settings) -> AsyncIterator[tuple[Access, ResourceMetadata | None]]:
+    """Who is let in, and what tells them where to get a token."""
+    settings.check_exposure()
+    scopes = settings.scopes()
+    match settings.auth:
+        case "none":
+            yield Access(), None
+        case "keys":
+            text = settings.api_keys.get_secret_value() if settings.api_keys else ""
+            yield Access(ApiKeys(text, settings.api_keys_file, scopes), scopes=settings.call_scopes), None
+        case "oauth":
+            if settings.oauth_issuer is None or settings.public_url is None:
+                raise SettingsError("PERDURE_AUTH=oauth needs PERDURE_OAUTH_ISSUER and PERDURE_PUBLIC_URL")
+            keys = KeySet(settings.oauth_issuer, settings.oauth_jwks_url)
+            tokens = AccessTokens(
+                keys,
+                issuer=settings.oauth_issuer,
+                audiences=settings.oauth_audience or (settings.public_url,),
+                algorithms=settings.oauth_algorithms,
+                scopes=scopes,
+            )
+            metadata = ResourceMetadata(settings.public_url, settings.oauth_issuer, settings.call_scopes)
+            try:
+                yield Access(tokens, metadata_url=metadata.url, scopes=settings.call_scopes), metadata
+            finally:
+                await keys.close()
+
+
+@asynccontextmanager
+async def _listening(
+    settings: Settings,
+    store: Store,
+    registry: Registry,
+    listener: Listener | None,
+    keys: Sequence[bytes],
+    access: Access,
+    metadata: ResourceMetadata | None,
+) -> AsyncIterator[str]:
     watches = Watches(listener, poll_seconds=settings.poll_seconds)
     if settings.companion_tools:
         registry = Registry([*registry, *companion_tools(store, watches)])
@@ -266,14 +317,18 @@ async def _api(
         inline_calls=settings.max_inline_calls,
         streams=settings.max_streams,
         stream_tasks=settings.max_stream_tasks,
+        calls_per_minute=settings.max_calls_per_minute,
     )
     subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
-    methods = Methods(Tools(store, catalogue, local, inline, limits), Tasks(store), subscriptions)
+    tools = Tools(store, catalogue, local, inline, limits, scopes=settings.call_scopes, private=settings.auth != "none")
+    methods = Methods(tools, Tasks(store), subscriptions)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     server = Server(
-        Endpoint(methods, lenient_task_names=settings.lenient_task_names),
-        Guard([host, *settings.allowed_hosts], settings.allowed_origins),
+        Endpoint(methods, access, lenient_task_names=settings.lenient_task_names),
+        Guard(settings.known_hosts(), settings.allowed_origins),
+        metadata,
         max_body=settings.max_body_bytes,
+        max_connections=settings.max_connections,
         grace_seconds=settings.grace_seconds,
     )
     try:

@@ -14,6 +14,8 @@ from app.settings import Duration, Settings, variable
 ROOT = Path(__file__).parents[1]
 FIELDS = list(Settings.model_fields)
 COUNTS = {
+    "max_calls_per_minute",
+    "max_connections",
     "database_connections",
     "port",
     "slots",

@@ -32,9 +32,9 @@ WITH new AS MATERIALIZED (
 ), request AS (
     INSERT INTO perdure.task_requests (
         task_id, method, params, capabilities, revision, trace_context,
-        retention_ms, timeout_ms, answer_within_ms, loss_limit)
+        retention_ms, timeout_ms, answer_within_ms, loss_limit, ttl_ms)
     SELECT n.task_id, n.method, n.params, n.capabilities, n.revision, n.trace_context,
-        n.retention_ms, n.timeout_ms, n.answer_within_ms, n.loss_limit
+        n.retention_ms, n.timeout_ms, n.answer_within_ms, n.loss_limit, n.ttl_ms
     FROM t JOIN new AS n ON n.task_id = t.task_id
 ), key AS (
     INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint)

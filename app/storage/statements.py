@@ -83,13 +83,14 @@ WITH parked AS MATERIALIZED (
 )
 SELECT {TASK}, c.recorded FROM t CROSS JOIN counted AS c"""
 
-# $1 task_id $2 owner $3 how its caller must be answered for it to be cancelled, or NULL.
-# One UPDATE: a task that no worker runs ends, one that runs is marked for its worker.
-CANCEL = f"""
+
+def cancel(which: str) -> str:
+    """The transition, for these tasks: one that no worker runs ends, one that runs is marked for its worker."""
+    return f"""
 WITH h AS MATERIALIZED (
     SELECT t.task_id, t.created_at, t.ttl_ms, {_AT}
     FROM perdure.tasks AS t
-    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL AND t.reply = coalesce($3, t.reply)
+    WHERE t.finished_at IS NULL AND {which}
     FOR NO KEY UPDATE
 )
 UPDATE perdure.tasks AS t
@@ -108,6 +109,10 @@ FROM h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
 RETURNING {TASK}"""
+
+
+# $1 task_id $2 owner $3 how its caller must be answered for it to be cancelled, or NULL.
+CANCEL = cancel("t.task_id = $1 AND t.owner = $2 AND t.reply = coalesce($3, t.reply)")
 
 # $1 worker_id $2 tools $3 limit. Index tasks_ready: the heads of each tool and priority, so that rows which this
 # worker may not take are never stepped over. `now()`, because no index can use clock_timestamp(). Never waits for a
@@ -234,7 +239,7 @@ RETURNING {TASK}"""
 
 # $1 task_ids $2 epochs $3 worker_ids $4 messages $5 progress $6 totals: as STATUS, for those of these attempts whose
 # rows nobody else has locked.
-STATUS_ALL = f"""
+STATUS_MANY = f"""
 WITH held AS MATERIALIZED (
     SELECT t.task_id, w.message, w.progress, w.total
     FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::text[], $5::float8[], $6::float8[])
@@ -300,7 +305,7 @@ SET status = 'completed',
 
 # $1 task_ids $2 epochs $3 worker_ids $4 results: as FINISH, for those of these attempts whose rows nobody else has
 # locked. A batch waits for no row: what it does not return is left to FINISH.
-FINISH_ALL = f"""
+FINISH_MANY = f"""
 WITH held AS MATERIALIZED (
     SELECT t.task_id, t.epoch, t.created_at, t.ttl_ms, w.result, {_AT}
     FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::json[]) AS w (task_id, epoch, worker_id, result)

@@ -379,11 +379,11 @@ class Store:
     # locked is waited for by its own writer only, and a lost acknowledgement is looked up as ever.
 
     async def _finish_all(self, ends: Sequence[tuple[Claim, Json]]) -> list[Task | None]:
-        return await self._fenced_all([claim for claim, _ in ends], sql.FINISH_ALL, [result for _, result in ends])
+        return await self._fenced_all([claim for claim, _ in ends], sql.FINISH_MANY, [result for _, result in ends])
 
     async def _status_all(self, said: Sequence[tuple[Claim, str, float | None, float | None]]) -> list[Task | None]:
         claims, *columns = zip(*said, strict=True)
-        return await self._fenced_all(claims, sql.STATUS_ALL, *columns)
+        return await self._fenced_all(claims, sql.STATUS_MANY, *columns)
 
     async def _fenced_all(
         self, claims: Sequence[Claim], statement: str, *columns: Sequence[object]

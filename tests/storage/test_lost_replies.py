@@ -61,9 +61,9 @@ def the_same(task: Any) -> object:
 POINTS: dict[str, Point] = {
     "ask": Point(sql.ASK, Scene.running, lambda s, c: s.ask(c, [question("colour"), question("size")]), the_same),
     "step": Point(sql.STEP, Scene.running, lambda s, c: s.step(c, "fetch", Json("1")), the_same),
-    "status": Point(sql.STATUS_ALL, Scene.running, lambda s, c: s.status(c, "halfway", 1, 2), the_same),
+    "status": Point(sql.STATUS_MANY, Scene.running, lambda s, c: s.status(c, "halfway", 1, 2), the_same),
     "detach": Point(sql.DETACH, lambda s: s.running(reply=Reply.REQUEST), lambda s, c: s.detach(c), the_same),
-    "finish": Point(sql.FINISH_ALL, Scene.running, lambda s, c: s.finish(c, RESULT), the_same),
+    "finish": Point(sql.FINISH_MANY, Scene.running, lambda s, c: s.finish(c, RESULT), the_same),
     "fail": Point(sql.FAIL, Scene.running, lambda s, c: s.fail(c, ERROR, "It broke", internal="why"), the_same),
     "retry": Point(sql.RETRY, Scene.running, lambda s, c: s.retry(c, 60_000, "It broke", "why"), the_same),
     "release": Point(sql.RELEASE, Scene.running, lambda s, c: s.release(c.worker_id, attempt_of(c)), lambda _: []),
