@@ -133,7 +133,9 @@ class Store:
     def _made(self, task: Task | None) -> Task | Exception:
         if task is None:
             return AssertionError("a task that exists belongs to another owner")
-        return self._changed(task, ready=True)
+        if self._notifier is not None:
+            self._notifier.created(task)
+        return task
 
     async def count_live(self, owner: str, limit: int) -> int:
         """How many live tasks an owner has, counted no further than the limit."""

@@ -79,7 +79,7 @@ class Stage:
         """Start `perdure serve` or `perdure worker` with the benchmark's tools."""
         self._count += 1
         settings = {"DATABASE_URL": self.database(database, perdure=True), "PERDURE_LOG_FORMAT": "json"} | settings
-        settings |= {"PERDURE_MAX_LIVE_TASKS": MANY, "PERDURE_MAX_STREAMS": MANY}
+        settings |= {f"PERDURE_MAX_{what}": MANY for what in ("LIVE_TASKS", "STREAMS", "CALLS_PER_MINUTE")}
         arguments = ("--tools", TOOLS, *(("--port", "0") if role == "serve" else ()))
         with on(SERVICE):  # a child is where its parent was when it was started
             return self._stack.enter_context(perdure(self.folder / str(self._count), role, *arguments, **settings))
