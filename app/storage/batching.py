@@ -1,7 +1,7 @@
 """Calls that come together, done together: one statement and one commit for all that arrived during the last one.
 
-There are no timers. A call that finds nothing under way is sent at once, alone; what arrives meanwhile goes together in
-the next statement. So a batch is as large as the load makes it, and an idle process is as quick as without.
+There are no timers. A call that finds a free lane is sent at once, alone; what arrives while all are busy goes together
+in the next statement. So a batch is as large as the load makes it, and an idle process is as quick as without.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ R = TypeVar("R")
 MOST = 200
 """The most that go together, by default."""
 
+LANES = 2
+"""So many batches are under way at once: while the database works on one, the process prepares the other."""
+
 
 class Batches(Generic[A, R]):
-    """Collects calls of one kind, and does them in batches, one after the other.
+    """Collects calls of one kind, and does them in batches.
 
     A caller that is cancelled stops waiting, and that is all: what it asked for is still done, and the others' as well.
 
@@ -42,7 +45,7 @@ class Batches(Generic[A, R]):
     ) -> None:
         self._work, self._most, self._size = work, most, size
         self._waiting: deque[tuple[A, asyncio.Future[R]]] = deque()
-        self._worker: asyncio.Task[None] | None = None
+        self._lanes: set[asyncio.Task[None]] = set()
 
     async def put(self, call: A) -> R:
         """Do this, with others where there are some; what came of it.
@@ -52,8 +55,10 @@ class Batches(Generic[A, R]):
         """
         outcome: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, outcome))
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._run())
+        if len(self._lanes) < LANES:
+            lane = asyncio.create_task(self._run())
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lanes.discard)
         return await outcome
 
     async def _run(self) -> None:

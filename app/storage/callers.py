@@ -35,12 +35,11 @@ WITH new AS MATERIALIZED (
         retention_ms, timeout_ms, answer_within_ms, loss_limit, ttl_ms)
     SELECT n.task_id, n.method, n.params, n.capabilities, n.revision, n.trace_context,
         n.retention_ms, n.timeout_ms, n.answer_within_ms, n.loss_limit, n.ttl_ms
-    FROM t JOIN new AS n ON n.task_id = t.task_id
+    FROM new AS n WHERE n.task_id = ANY (ARRAY(SELECT t.task_id FROM t))
 ), key AS (
     INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint)
     SELECT n.owner, n.tool, n.key_hash, n.task_id, n.fingerprint
-    FROM t JOIN new AS n ON n.task_id = t.task_id
-    WHERE n.key_hash IS NOT NULL
+    FROM new AS n WHERE n.key_hash IS NOT NULL AND n.task_id = ANY (ARRAY(SELECT t.task_id FROM t))
 )
 SELECT {TASK} FROM t"""
 

@@ -20,6 +20,15 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+BY_INDEX = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+"""What the planner is told about statements that touch a few rows by their keys. A session keeps its plans: one that
+was made while a table was small would go on reading all of it after it has grown, until somebody analyzes it."""
+
 PATIENCE_SECONDS = 30.0
 """How long a statement is tried again while the database restarts, fails over or has no connection to give."""
 
@@ -102,7 +111,7 @@ class Database:
         self._patience = patience_seconds
         # A server that is there ends a statement itself; one that fell silent never would.
         self._silence = statement_seconds + 2
-        limits = {
+        limits = BY_INDEX | {
             "statement_timeout": str(int(statement_seconds * 1000)),
             "lock_timeout": "10000",
             "idle_in_transaction_session_timeout": "60000",
