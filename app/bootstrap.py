@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import os
 import secrets
 import signal
@@ -60,6 +61,9 @@ T = TypeVar("T")
 
 CONTROL_CONNECTIONS = 2
 """For claims, maintenance and notifications, beside the pool that requests and handlers share."""
+
+GARBAGE = 10_000
+"""So many new objects make the garbage collector look at them: some hundred requests, not ten."""
 
 RESTART_SECONDS = 1.0
 """After so long a background loop that has died is started again; twice as long after each further death in a row."""
@@ -115,6 +119,7 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
             _api(settings, process.store, registry, listener, keys) as address,
         ):
             signals.on_stop(stopped.set)
+            _spare_the_collector()
             log.info("serving", url=address)
             await stopped.wait()
             log.info("stopping")
@@ -136,6 +141,7 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
         async with _storage(settings, url, "perdure worker") as process, _listener(settings, url) as listener:
             runner = _runner(settings, process, registry, listener)
             signals.on_stop(runner.stop)
+            _spare_the_collector()
             all_ended = await runner.run()
         if not all_ended:
             _leave(0)
@@ -391,6 +397,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def _spare_the_collector() -> None:
+    """What is there when a process has started stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
 
 
 def _require_durable(registry: Registry) -> None:

@@ -52,6 +52,7 @@ class Exchange:
         self._keepalive_seconds, self._write_seconds = keepalive_seconds, write_seconds
         self._stream: web.StreamResponse | None = None
         self._streaming = False
+        self._due: asyncio.TimerHandle | None = None
         self._alive: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
         self._written_at = asyncio.get_running_loop().time()
@@ -61,27 +62,25 @@ class Exchange:
         """Whether the client takes a stream."""
         return self._accept.sse
 
-    @asynccontextmanager
-    async def streaming(self, *, patience: float = 1.0) -> AsyncIterator[None]:
-        """While this is entered there may be notifications and keep-alives, if the client takes a stream.
+    def begin(self, *, patience: float = 1.0) -> None:
+        """From now on there may be notifications and keep-alives, if the client takes a stream; until `finish`.
 
         Args:
             patience: how many times as long as usual a silence may be.
         """
-        if not self._accept.sse:
-            yield
-            return
-        self._streaming = True
-        seconds = patience * self._keepalive_seconds
-        due = asyncio.get_running_loop().call_later(seconds, self._grow_old, seconds)
-        try:
-            yield
-        finally:
-            self._streaming = False
-            due.cancel()
-            if self._alive is not None:
-                self._alive.cancel()
-                await asyncio.wait({self._alive})
+        if self._accept.sse:
+            self._streaming = True
+            seconds = patience * self._keepalive_seconds
+            self._due = asyncio.get_running_loop().call_later(seconds, self._grow_old, seconds)
+
+    async def finish(self) -> None:
+        """There is nothing more to say but the reply."""
+        self._streaming = False
+        if self._due is not None:
+            self._due.cancel()
+        if self._alive is not None:
+            self._alive.cancel()
+            await asyncio.wait({self._alive})
 
     async def notify(self, message: Json) -> None:
         """Send a notification of this request; it is dropped where there is no stream, or no longer.

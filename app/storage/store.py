@@ -55,7 +55,11 @@ KEY_TRIES = 5
 """So often a call with an idempotency key looks again whose it is."""
 
 OMITTED_BYTES = 65_536
-"""A larger outcome is neither read nor written together with those of other tasks, nor are larger params."""
+"""A larger outcome is not read together with those of other tasks."""
+
+TOGETHER_BYTES = 1024 * 1024
+ROW_BYTES = 4096
+"""What goes together into one statement makes about so many bytes; a row counts for these and its payload."""
 
 CLAIMS_IN_VAIN = 3
 """So often in a row a claim is repeated that saw tasks and won none: others took them, or hold on to them."""
@@ -74,9 +78,9 @@ class Store:
     def __init__(self, database: Database, notifier: Notifier | None = None) -> None:
         self._db = database
         self._notifier = notifier
-        self._creates = Batches(self._insert_all)
+        self._creates = Batches(self._insert_all, most=TOGETHER_BYTES, size=lambda new: _size(new.params))
         self._reads = Batches(self._read_all)
-        self._ends = Batches(self._finish_all)
+        self._ends = Batches(self._finish_all, most=TOGETHER_BYTES, size=lambda end: _size(end[1]))
         self._says = Batches(self._status_all)
 
     # -- for callers --------------------------------------------------------------------------------------------
@@ -84,11 +88,13 @@ class Store:
     async def create(self, new: NewTask) -> Task:
         """Commit a new task, waiting for a worker. Where its key stands for a task that can still be read, that one.
 
+        Without a key it is created even if the caller is cancelled meanwhile.
+
         Raises:
             KeyConflict: the key stands for another request.
         """
         if new.idempotency is None:
-            return await (self._creates.put(new) if _goes_along(new.params) else self._insert(new))
+            return await self._creates.put(new)
         for _ in range(KEY_TRIES):  # others may take the key, or free it, between two statements
             task = await self._keyed(new, new.idempotency)
             if task is not None:
@@ -286,7 +292,7 @@ class Store:
         Raises:
             StaleAttempt: the task is no longer this attempt's; whatever ended it first stands.
         """
-        ended = await self._ends.put((claim, result)) if _goes_along(result) else None
+        ended = await self._ends.put((claim, result))
         return ended or await self._fenced(claim, sql.FINISH, result, own=sql.OWN_OUTCOME)
 
     async def fail(self, claim: Claim, error: Json, message: str, *, internal: str | None = None) -> Task:
@@ -416,5 +422,5 @@ def _fence(claim: Claim) -> tuple[UUID, int, UUID]:
     return claim.task_id, claim.epoch, claim.worker_id
 
 
-def _goes_along(text: Json) -> bool:
-    return len(text) <= OMITTED_BYTES
+def _size(payload: Json) -> int:
+    return ROW_BYTES + len(payload)
