@@ -16,6 +16,7 @@ FIELDS = list(Settings.model_fields)
 COUNTS = {
     "database_connections",
     "port",
+    "ops_port",
     "slots",
     "max_live_tasks",
     "max_inline_calls",
