@@ -75,7 +75,8 @@ async def test_what_completed_in_a_time_is_found_among_all_that_did(filled: asyn
 
 async def test_what_was_created_in_a_time_is_found_by_the_ids_of_that_time(connection: asyncpg.Connection[Any]) -> None:
     await connection.execute(
-        "INSERT INTO perdure.tasks (task_id, owner, tool, priority, status, reply, created_at, finished_at, expires_at) "
+        "INSERT INTO perdure.tasks "
+        "(task_id, owner, tool, priority, status, reply, created_at, finished_at, expires_at) "
         "SELECT perdure.task_id_at(at), 'alice', 'weigh', 1, 'completed', 'task', at, at, at "
         "FROM generate_series(now() - interval '10 hours', now(), interval '5 seconds') AS at"
     )
