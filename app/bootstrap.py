@@ -1,5 +1,6 @@
 """Where everything is wired: what a process is made of, and in which order it starts and stops.
 
+    all      the port for operators answers first, and stops last
     serve    schema check, database, notifier, listener ── API ── until a signal ── API ends its requests ── database
     worker   schema check, database, notifier, listener ── runner ── until a signal ── runner drains ── database
     dev      PostgreSQL, migration, then both; the API answers until the runner has drained
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import os
 import secrets
 import signal
@@ -26,8 +28,15 @@ import structlog
 
 from app.embedded_pg import EmbeddedPostgres, first_reachable
 from app.errors import DeclarationError, SettingsError
+from app.http.auth.access import Access
+from app.http.auth.api_keys import ApiKeys
+from app.http.auth.key_set import KeySet
+from app.http.auth.metadata import ResourceMetadata
+from app.http.auth.tokens import AccessTokens
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
+from app.http.ops import Ops
+from app.http.readiness import Readiness, accepting, claiming, shared_checks
 from app.http.server import PATH, Server
 from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
@@ -41,6 +50,7 @@ from app.methods.tools import Tools
 from app.settings import Settings
 from app.storage import migrate
 from app.storage.database import Database
+from app.storage.health import Health
 from app.storage.listener import Listener
 from app.storage.notifier import Notifier
 from app.storage.operator import Operator
@@ -107,17 +117,20 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
                 "PERDURE_REQUEST_STATE_KEY is not set: it takes a secret of at least 32 characters, the same for every "
                 "API process. `openssl rand -hex 32` makes one"
             )
-        await migrate.require_head(settings.direct(url) or url)
         stopped = asyncio.Event()
-        async with (
-            _storage(settings, url, "perdure serve") as process,
-            _listener(settings, url) as listener,
-            _api(settings, process.store, registry, listener, keys) as address,
-        ):
-            signals.on_stop(stopped.set)
-            log.info("serving", url=address)
-            await stopped.wait()
-            log.info("stopping")
+        async with _operations(settings) as ready:
+            await migrate.require_head(settings.direct(url) or url)
+            async with (
+                _storage(settings, url, "perdure serve") as process,
+                _listener(settings, url) as listener,
+                _health(settings, url, "perdure serve", ready) as health,
+                _api(settings, process.store, registry, listener, keys) as address,
+            ):
+                signals.on_stop(stopped.set)
+                ready.started(shared_checks(health, listener) | {"api": accepting(stopped)})
+                log.info("serving", url=address)
+                await stopped.wait()
+                log.info("stopping")
 
 
 async def worker(settings: Settings, modules: Sequence[str]) -> None:
@@ -132,11 +145,17 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
     with Signals() as signals:
         registry, url = load_tools(settings, modules), settings.require_database_url()
         _require_durable(registry)
-        await migrate.require_head(settings.direct(url) or url)
-        async with _storage(settings, url, "perdure worker") as process, _listener(settings, url) as listener:
-            runner = _runner(settings, process, registry, listener)
-            signals.on_stop(runner.stop)
-            all_ended = await runner.run()
+        async with _operations(settings) as ready:
+            await migrate.require_head(settings.direct(url) or url)
+            async with (
+                _storage(settings, url, "perdure worker") as process,
+                _listener(settings, url) as listener,
+                _health(settings, url, "perdure worker", ready) as health,
+            ):
+                runner = _runner(settings, process, registry, listener)
+                signals.on_stop(runner.stop)
+                ready.started(shared_checks(health, listener) | {"worker": claiming(lambda: runner.obstacle)})
+                all_ended = await runner.run()
         if not all_ended:
             _leave(0)
 
@@ -155,17 +174,20 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
     with Signals() as signals:
         registry = load_tools(settings, modules)
         with _postgres(settings) as (url, data_dir):
-            await migrate.upgrade(settings.direct(url) or url)
             keys = settings.request_state_keys() or [secrets.token_bytes(32)]
-            async with (
-                _storage(settings, url, "perdure dev") as process,
-                _listener(settings, url) as listener,
-                _api(settings, process.store, registry, listener, keys) as address,
-            ):
-                runner = _runner(settings, process, registry, listener)
-                signals.on_stop(runner.stop)
-                ready(Started(address, registry.names, url, data_dir))
-                all_ended = await runner.run()
+            async with _operations(settings) as readiness:
+                await migrate.upgrade(settings.direct(url) or url)
+                async with (
+                    _storage(settings, url, "perdure dev") as process,
+                    _listener(settings, url) as listener,
+                    _health(settings, url, "perdure dev", readiness) as health,
+                    _api(settings, process.store, registry, listener, keys) as address,
+                ):
+                    runner = _runner(settings, process, registry, listener)
+                    signals.on_stop(runner.stop)
+                    readiness.started(shared_checks(health, listener) | {"worker": claiming(lambda: runner.obstacle)})
+                    ready(Started(address, registry.names, url, data_dir))
+                    all_ended = await runner.run()
         if not all_ended:
             _leave(0)
 
@@ -244,6 +266,59 @@ class Signals:
         self._loop.call_soon_threadsafe(lambda: self._stop())
 
 
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _operations(settings: Settings) -> AsyncIterator[Readiness]:
+    """Answer operators from the first moment to the last; gives what says whether the process is ready."""
+    readiness = Readiness()
+    ops = Ops(readiness, Guard([_authority(settings.ops_host), *settings.allowed_hosts], addresses=True))
+    if settings.ops_port is not None:
+        await _listen(ops, settings, settings.ops_port)
+    try:
+        yield readiness
+    finally:
+        await ops.stop()
+
+
+async def _listen(ops: Ops, settings: Settings, port: int) -> None:
+    """A port that was asked for must be free, since probes and scrapers go there; the default one need not be."""
+    host = _authority(settings.ops_host)
+    try:
+        log.info("answering operators", url=f"http://{host}:{await ops.start(settings.ops_host, port)}")
+    except OSError as refused:
+        if refused.errno == errno.EADDRINUSE and "ops_port" not in settings.model_fields_set:
+            log.warning("no health and no metrics: the default port is taken; PERDURE_OPS_PORT sets another", port=port)
+            return
+        raise SettingsError(
+            f"The operations port cannot listen on {host}:{port} ({_reason(refused)}): "
+            "choose another with PERDURE_OPS_HOST and PERDURE_OPS_PORT"
+        ) from refused
+
+
+@asynccontextmanager
+async def _health(settings: Settings, url: str, name: str, ready: Readiness) -> AsyncIterator[Health]:
+    health = Health(url, name=f"{name} health")
+    try:
+        yield health
+    finally:
+        ready.stopping()
+        await health.close()
+
+
+def _authority(host: str) -> str:
+    """A host as it is written before a port."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _reason(refused: OSError) -> str:
+    return os.strerror(refused.errno) if refused.errno and refused.errno > 0 else str(refused)
+
+
+# -- the parts --------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class _Process:
     database: Database
@@ -284,6 +359,52 @@ async def _api(
     settings: Settings, store: Store, registry: Registry, listener: Listener | None, keys: Sequence[bytes]
 ) -> AsyncIterator[str]:
     """Serve requests; gives the endpoint's URL."""
+    async with (
+        _access(settings) as (access, metadata),
+        _listening(settings, store, registry, listener, keys, access, metadata) as address,
+    ):
+        yield address
+
+
+@asynccontextmanager
+async def _access(settings: Settings) -> AsyncIterator[tuple[Access, ResourceMetadata | None]]:
+    """Who is let in, and what tells them where to get a token."""
+    settings.check_exposure()
+    scopes = settings.scopes()
+    match settings.auth:
+        case "none":
+            yield Access(), None
+        case "keys":
+            text = settings.api_keys.get_secret_value() if settings.api_keys else ""
+            yield Access(ApiKeys(text, settings.api_keys_file, scopes), scopes=settings.call_scopes), None
+        case "oauth":
+            if settings.oauth_issuer is None or settings.public_url is None:
+                raise SettingsError("PERDURE_AUTH=oauth needs PERDURE_OAUTH_ISSUER and PERDURE_PUBLIC_URL")
+            keys = KeySet(settings.oauth_issuer, settings.oauth_jwks_url)
+            tokens = AccessTokens(
+                keys,
+                issuer=settings.oauth_issuer,
+                audiences=settings.oauth_audience or (settings.public_url,),
+                algorithms=settings.oauth_algorithms,
+                scopes=scopes,
+            )
+            metadata = ResourceMetadata(settings.public_url, settings.oauth_issuer, settings.call_scopes)
+            try:
+                yield Access(tokens, metadata_url=metadata.url, scopes=settings.call_scopes), metadata
+            finally:
+                await keys.close()
+
+
+@asynccontextmanager
+async def _listening(
+    settings: Settings,
+    store: Store,
+    registry: Registry,
+    listener: Listener | None,
+    keys: Sequence[bytes],
+    access: Access,
+    metadata: ResourceMetadata | None,
+) -> AsyncIterator[str]:
     watches = Watches(listener, poll_seconds=settings.poll_seconds)
     if settings.companion_tools:
         registry = Registry([*registry, *companion_tools(store, watches)])
@@ -295,22 +416,25 @@ async def _api(
         inline_calls=settings.max_inline_calls,
         streams=settings.max_streams,
         stream_tasks=settings.max_stream_tasks,
+        calls_per_minute=settings.max_calls_per_minute,
     )
     subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
-    methods = Methods(Tools(store, catalogue, local, inline, limits), Tasks(store), subscriptions)
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    tools = Tools(store, catalogue, local, inline, limits, scopes=settings.call_scopes, private=settings.auth != "none")
+    methods = Methods(tools, Tasks(store), subscriptions)
+    host = _authority(settings.host)
     server = Server(
-        Endpoint(methods, lenient_task_names=settings.lenient_task_names),
-        Guard([host, *settings.allowed_hosts], settings.allowed_origins),
+        Endpoint(methods, access, lenient_task_names=settings.lenient_task_names),
+        Guard(settings.known_hosts(), settings.allowed_origins),
+        metadata,
         max_body=settings.max_body_bytes,
+        max_connections=settings.max_connections,
         grace_seconds=settings.grace_seconds,
     )
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as refused:
-        reason = os.strerror(refused.errno) if refused.errno and refused.errno > 0 else str(refused)
         raise SettingsError(
-            f"The API cannot listen on {host}:{settings.port} ({reason}): "
+            f"The API cannot listen on {host}:{settings.port} ({_reason(refused)}): "
             "choose another with --host and --port, or PERDURE_HOST and PERDURE_PORT"
         ) from refused
     try:

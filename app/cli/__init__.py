@@ -9,7 +9,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from app.cli import call, check, demo, dev, healthcheck, migrate, serve, tasks, tools, worker, workers
+from app.cli import call, check, demo, dev, healthcheck, keys, migrate, serve, tasks, tools, worker, workers
 from app.errors import PerdureError
 from app.telemetry import logs
 from app.version import __version__
@@ -34,6 +34,7 @@ cli.command("tools")(tools.tools)
 cli.command("check")(check.check)
 cli.command("healthcheck")(healthcheck.healthcheck)
 cli.command("demo")(demo.demo)
+cli.add_typer(keys.keys, name="keys")
 
 
 def main() -> None:

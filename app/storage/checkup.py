@@ -101,8 +101,8 @@ async def _connected(url: str) -> AsyncIterator[Connection]:
 
 
 async def _one(connection: Connection, query: str, *args: object) -> asyncpg.Record:
-    (row,) = await connection.fetch(query, *args)
-    return row
+    rows: list[asyncpg.Record] = await connection.fetch(query, *args)
+    return rows[0]
 
 
 async def _alone(look: Callable[[Connection], Awaitable[Finding]], connection: Connection) -> Finding:

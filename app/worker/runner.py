@@ -83,6 +83,7 @@ class Runner:
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._claims_fail = False
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
         loop = asyncio.get_running_loop()
@@ -95,6 +96,15 @@ class Runner:
             on_fence=partial(_call_soon, loop, self._stop_all),
             on_lost=partial(_call_soon, loop, self._abandon_all),
         )
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why it claims nothing now, however many slots are free; None while it does."""
+        if self._stopping.is_set():
+            return "draining"
+        if not self._heartbeat.alive:
+            return "no lease"
+        return "claims fail" if self._claims_fail else None
 
     def stop(self) -> None:
         """Ask the worker to stop: no more claims, handlers get the grace, and `run` returns."""
@@ -140,7 +150,9 @@ class Runner:
             if self._heartbeat.alive and len(self._running) < self._slots:
                 try:
                     await self._claim()
+                    self._claims_fail = False
                 except StoreUnavailable:
+                    self._claims_fail = True
                     log.warning("cannot claim: the task store cannot be reached")
             try:
                 async with asyncio.timeout(self._poll):
