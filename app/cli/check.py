@@ -13,6 +13,7 @@ from app import bootstrap
 from app.cli.call_display import visible
 from app.cli.common import read_settings
 from app.cli.output import show_json
+from app.errors import SettingsError
 from app.settings import Settings, variable
 from app.storage.checkup import Finding, Level, check_up
 
@@ -49,6 +50,10 @@ def _configuration(settings: Settings) -> Finding:
     if not settings.request_state_keys():
         says = "PERDURE_REQUEST_STATE_KEY is not set: `perdure serve` does not start without, workers do."
         return Finding("settings", Level.WARN, says)
+    try:
+        settings.check_exposure()
+    except SettingsError as exposed:
+        return Finding("settings", Level.WARN, f"{exposed}.")
     return Finding("settings", Level.OK, "All can be used.")
 
 

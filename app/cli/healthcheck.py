@@ -7,9 +7,14 @@ from typing import Annotated
 import typer
 
 SECONDS = 5.0
+ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
+"""Where a process is asked that listens on every address."""
 
 
 def healthcheck(
+    host: Annotated[
+        str, typer.Option("--host", envvar="PERDURE_OPS_HOST", help="The address that it serves operators on.")
+    ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", envvar="PERDURE_OPS_PORT", min=1, max=65535, help="Its operations port.")
     ] = 8766,
@@ -17,7 +22,7 @@ def healthcheck(
     """Ask the process on this machine whether it is ready: 0 if it is, 1 if not, or if it does not answer in 5 s."""
     import http.client
 
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    connection = http.client.HTTPConnection(ANY.get(host, host), port, timeout=SECONDS)
     try:
         connection.request("GET", "/readyz")
         response = connection.getresponse()

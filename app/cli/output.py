@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.call_display import visible
+from app.storage.inspection import Payload
 
 Cell = str | int | float | UUID | datetime | timedelta | None
 
@@ -61,7 +62,9 @@ def progress() -> Progress:
 
 
 def document(value: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, durations in seconds under a name that says so."""
+    """A value as JSON has it: payloads as they are, times in ISO 8601, durations in seconds, as their names say."""
+    if isinstance(value, Payload) and value.whole:
+        return json.loads(value.text)
     if is_dataclass(value):
         named = ((field.name, getattr(value, field.name)) for field in fields(value))
         return dict(_member(name, item) for name, item in named)

@@ -11,7 +11,7 @@ import typer
 
 from app import bootstrap
 from app.cli.common import read_settings
-from app.cli.output import Cell, say, show_json, show_table
+from app.cli.output import Cell, document, say, show_json, show_table
 from app.cli.task_actions import CANCEL, PURGE, RETRY, Action, act
 from app.cli.task_display import show_details
 from app.cli.task_filters import read_id, with_filter
@@ -73,7 +73,10 @@ def show(
     if details is None:
         say("There is no such task; it may have been purged.")
         raise typer.Exit(1)
-    show_json(details) if as_json else show_details(details)
+    if as_json:
+        show_json(document(details) | {"timeline": details.timeline})
+    else:
+        show_details(details)
 
 
 @tasks.command()

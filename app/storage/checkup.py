@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 
@@ -53,7 +53,7 @@ class Finding:
     says: str
 
 
-Connection = asyncpg.Connection[Any]
+Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 
 async def check_up(url: str, direct: str | None, *, pooled: bool, notify: bool) -> AsyncIterator[Finding]:
