@@ -24,13 +24,15 @@ from types import FrameType
 from typing import Any, NoReturn, Self, TypeVar
 
 import structlog
+from aiohttp import web
 
 from app.embedded_pg import EmbeddedPostgres, first_reachable
 from app.errors import DeclarationError, SettingsError
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
 from app.http.ops import Ops
-from app.http.readiness import Readiness, accepting, claiming, shared_checks
+from app.http.readiness import Check, Readiness, accepting, claiming, shared_checks
+from app.http.scrape import Scrape
 from app.http.server import PATH, Server
 from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
@@ -49,8 +51,10 @@ from app.storage.listener import Listener
 from app.storage.notifier import Notifier
 from app.storage.store import Store
 from app.storage.watches import Watches
+from app.telemetry import metrics
 from app.tools.catalogue import Catalogue
 from app.tools.registry import Registry
+from app.version import __version__
 from app.worker.maintenance.loop import repeat
 from app.worker.runner import Runner
 
@@ -108,16 +112,16 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
                 "API process. `openssl rand -hex 32` makes one"
             )
         stopped = asyncio.Event()
-        async with _operations(settings) as ready:
+        async with _operations(settings, "serve") as ops:
             await migrate.require_head(settings.direct(url) or url)
             async with (
                 _storage(settings, url, "perdure serve") as process,
                 _listener(settings, url) as listener,
-                _health(settings, url, "perdure serve", ready) as health,
-                _api(settings, process.store, registry, listener, keys) as address,
+                _observed(settings, url, ops, process, listener) as checks,
+                _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
             ):
                 signals.on_stop(stopped.set)
-                ready.started(shared_checks(health, listener) | {"api": accepting(stopped)})
+                ops.ready.started(checks | {"api": accepting(stopped)})
                 log.info("serving", url=address)
                 await stopped.wait()
                 log.info("stopping")
@@ -135,16 +139,16 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
     with Signals() as signals:
         registry, url = load_tools(settings, modules), settings.require_database_url()
         _require_durable(registry)
-        async with _operations(settings) as ready:
+        async with _operations(settings, "worker") as ops:
             await migrate.require_head(settings.direct(url) or url)
             async with (
                 _storage(settings, url, "perdure worker") as process,
                 _listener(settings, url) as listener,
-                _health(settings, url, "perdure worker", ready) as health,
+                _observed(settings, url, ops, process, listener) as checks,
             ):
-                runner = _runner(settings, process, registry, listener)
+                ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                 signals.on_stop(runner.stop)
-                ready.started(shared_checks(health, listener) | {"worker": claiming(lambda: runner.obstacle)})
+                ops.ready.started(checks | {"worker": claiming(lambda: runner.obstacle)})
                 all_ended = await runner.run()
         if not all_ended:
             _leave(0)
@@ -165,17 +169,17 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
         registry = load_tools(settings, modules)
         with _postgres(settings) as (url, data_dir):
             keys = settings.request_state_keys() or [secrets.token_bytes(32)]
-            async with _operations(settings) as readiness:
+            async with _operations(settings, "dev") as ops:
                 await migrate.upgrade(settings.direct(url) or url)
                 async with (
                     _storage(settings, url, "perdure dev") as process,
                     _listener(settings, url) as listener,
-                    _health(settings, url, "perdure dev", readiness) as health,
-                    _api(settings, process.store, registry, listener, keys) as address,
+                    _observed(settings, url, ops, process, listener) as checks,
+                    _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
                 ):
-                    runner = _runner(settings, process, registry, listener)
+                    ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                     signals.on_stop(runner.stop)
-                    readiness.started(shared_checks(health, listener) | {"worker": claiming(lambda: runner.obstacle)})
+                    ops.ready.started(checks | {"worker": claiming(lambda: runner.obstacle)})
                     ready(Started(address, registry.names, url, data_dir))
                     all_ended = await runner.run()
         if not all_ended:
@@ -235,15 +239,27 @@ class Signals:
 # -- operators --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Operations:
+    """What operators are answered with; the parts of the process are added as they come to be there."""
+
+    ready: Readiness
+    scrape: Scrape
+    role: str
+
+
 @asynccontextmanager
-async def _operations(settings: Settings) -> AsyncIterator[Readiness]:
-    """Answer operators from the first moment to the last; gives what says whether the process is ready."""
-    readiness = Readiness()
-    ops = Ops(readiness, Guard([_authority(settings.ops_host), *settings.allowed_hosts], addresses=True))
+async def _operations(settings: Settings, role: str) -> AsyncIterator[_Operations]:
+    """Answer operators from the first moment to the last."""
+    shown = _Operations(Readiness(), Scrape(), role)
+    guard = Guard([_authority(settings.ops_host), *settings.allowed_hosts], addresses=True)
+    ops = Ops(shown.ready, guard, routes=[web.get("/metrics", shown.scrape.handle)])
+    metrics.show_build(__version__, role)
     if settings.ops_port is not None:
         await _listen(ops, settings, settings.ops_port)
     try:
-        yield readiness
+        async with _background("loop lag", metrics.watch_loop):
+            yield shown
     finally:
         await ops.stop()
 
@@ -264,12 +280,18 @@ async def _listen(ops: Ops, settings: Settings, port: int) -> None:
 
 
 @asynccontextmanager
-async def _health(settings: Settings, url: str, name: str, ready: Readiness) -> AsyncIterator[Health]:
-    health = Health(url, name=f"{name} health")
+async def _observed(
+    settings: Settings, url: str, ops: _Operations, process: _Process, listener: Listener | None
+) -> AsyncIterator[dict[str, Check]]:
+    """Show operators what every process has; gives the checks of it."""
+    health = Health(url, name=f"perdure {ops.role} health")
+    ops.scrape.health, ops.scrape.listener = health, listener
+    ops.scrape.pools = {"requests": process.database, "control": process.control_database}
     try:
-        yield health
+        yield shared_checks(health, listener)
     finally:
-        ready.stopping()
+        ops.ready.stopping()
+        ops.scrape.health = None
         await health.close()
 
 
@@ -290,6 +312,7 @@ class _Process:
     database: Database
     store: Store
     control: Store
+    control_database: Database
 
 
 @asynccontextmanager
@@ -300,11 +323,11 @@ async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Pr
         Database(url, name=f"{name} control", connections=CONTROL_CONNECTIONS, pooled=settings.pooled) as control,
     ):
         if not settings.notify:
-            yield _Process(database, Store(database), Store(control))
+            yield _Process(database, Store(database), Store(control), control)
             return
         notifier = Notifier(control)
         async with _background("notifier", notifier.run):
-            yield _Process(database, Store(database, notifier), Store(control, notifier))
+            yield _Process(database, Store(database, notifier), Store(control, notifier), control)
 
 
 @asynccontextmanager
@@ -322,7 +345,12 @@ async def _listener(settings: Settings, url: str) -> AsyncIterator[Listener | No
 
 @asynccontextmanager
 async def _api(
-    settings: Settings, store: Store, registry: Registry, listener: Listener | None, keys: Sequence[bytes]
+    settings: Settings,
+    store: Store,
+    registry: Registry,
+    listener: Listener | None,
+    keys: Sequence[bytes],
+    scrape: Scrape | None = None,
 ) -> AsyncIterator[str]:
     """Serve requests; gives the endpoint's URL."""
     watches = Watches(listener, poll_seconds=settings.poll_seconds)
@@ -337,6 +365,8 @@ async def _api(
         streams=settings.max_streams,
         stream_tasks=settings.max_stream_tasks,
     )
+    if scrape is not None:
+        scrape.limits = limits
     subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
     methods = Methods(Tools(store, catalogue, local, inline, limits), Tasks(store), subscriptions)
     host = _authority(settings.host)

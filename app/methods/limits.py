@@ -58,6 +58,16 @@ class Limits:
         self._calling: Counter[str] = Counter()
         self._streaming: Counter[str] = Counter()
 
+    @property
+    def open_streams(self) -> int:
+        """Subscriptions that are open in this process."""
+        return self._streaming.total()
+
+    @property
+    def waiting_calls(self) -> int:
+        """Calls that wait in this process for their answer."""
+        return self._calling.total()
+
     async def task(self, owner: str) -> None:
         """Count one more task in.
 

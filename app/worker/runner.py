@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,10 +17,11 @@ from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener
 from app.storage.store import Store
+from app.telemetry import metrics, traces
 from app.tools.registry import Registry
 from app.tools.transactions import Transactions
 from app.version import __version__
-from app.worker.attempt import CANCEL_SECONDS, Attempt
+from app.worker.attempt import CANCEL_SECONDS, FAULTY, Attempt
 from app.worker.heartbeat import Heartbeat
 from app.worker.loopwatch import LoopWatch
 from app.worker.maintenance import expire, publish, purge, rescue
@@ -96,6 +98,16 @@ class Runner:
             on_fence=partial(_call_soon, loop, self._stop_all),
             on_lost=partial(_call_soon, loop, self._abandon_all),
         )
+
+    @property
+    def slots(self) -> int:
+        """How many attempts run at once at the most."""
+        return self._slots
+
+    @property
+    def running(self) -> int:
+        """How many attempts run."""
+        return len(self._running)
 
     @property
     def obstacle(self) -> str | None:
@@ -185,7 +197,7 @@ class Runner:
     async def _attempt(self, attempt: Attempt) -> None:
         claim = attempt.claim
         try:
-            await attempt.run()
+            await _observed(attempt)
         except Exception:
             log.exception("attempt broke off; its task will be released", tool=attempt.tool)
         finally:
@@ -265,6 +277,27 @@ class Runner:
             repeat("purge", purge.INTERVAL_SECONDS, lambda: purge.purge(store)),
             repeat("publish", publish.INTERVAL_SECONDS, lambda: publish.publish(store, self._registry)),
         ]
+
+
+async def _observed(attempt: Attempt) -> None:
+    """Run an attempt, and tell operators how it went."""
+    claim, started = attempt.claim, time.perf_counter()
+    with traces.attempt(attempt.tool, claim.epoch, claim.trace_context) as span:
+        log.debug("attempt begins", task_id=str(claim.task_id), tool=attempt.tool, attempt=claim.epoch)
+        try:
+            await attempt.run()
+        finally:
+            seconds = time.perf_counter() - started
+            metrics.attempt_ended(attempt.tool, attempt.outcome, claim.waited_ms / 1000, seconds)
+            span.ended(attempt.outcome, failed=attempt.outcome in FAULTY)
+            log.info(
+                "attempt",
+                tool=attempt.tool,
+                attempt=claim.epoch,
+                outcome=attempt.outcome.value,
+                queue_ms=round(claim.waited_ms, 1),
+                run_ms=round(seconds * 1000, 1),
+            )
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None], *_: object) -> None:

@@ -320,5 +320,5 @@ async def test_a_process_goes_on_without_where_the_default_port_is_taken(monkeyp
 
 async def test_operators_are_not_answered_where_that_is_switched_off() -> None:
     with capture_logs() as logs:
-        async with bootstrap._operations(Settings.read(ops_port="off")):
+        async with bootstrap._operations(Settings.read(ops_port="off"), "serve"):
             assert logs == []
