@@ -76,8 +76,12 @@ class Methods:
         """
         name = call.message.method
         method = self.table.get(name)
-        tool = self._tools.label(call.params) if name == "tools/call" else ""
-        return await observed(call, OTHER if method is None else name, tool, partial(_answer, call, method))
+        label = partial(self._tools.label, call.params) if name == "tools/call" else _no_tool
+        return await observed(call, OTHER if method is None else name, label, partial(_answer, call, method))
+
+
+def _no_tool() -> str:
+    return ""
 
 
 async def _answer(call: Call, method: Method | None) -> Json:

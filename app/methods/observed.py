@@ -22,14 +22,15 @@ CANCELLED = "cancelled"
 _CODES = {code(kind, revision) for kind in ErrorKind for revision in Revision}
 
 
-async def observed(call: Call, method: str, tool: str, answer: Callable[[], Awaitable[Json]]) -> Json:
+async def observed(call: Call, method: str, label: Callable[[], str], answer: Callable[[], Awaitable[Json]]) -> Json:
     """Await the answer to a call, and tell of it what may be told.
 
     Args:
         method: one that is served, else `metrics.OTHER`: what a caller made up is no label.
-        tool: one that is listed, else `metrics.OTHER`; "" for a method that names none.
+        label: the tool, if it is listed, else `metrics.OTHER`; "" for a method that names none. It is asked again at
+            the end, when a tool that had just been brought is listed.
     """
-    started = time.perf_counter()
+    started, tool = time.perf_counter(), label()
     error = ""
     with traces.request(method, tool, call.context.declared, call.context.trace) as span:
         try:
@@ -44,6 +45,8 @@ async def observed(call: Call, method: str, tool: str, answer: Callable[[], Awai
         else:
             return result
         finally:
+            if tool == metrics.OTHER and (tool := label()) != metrics.OTHER:
+                span.named(method, tool)
             metrics.operation(method, tool, error, time.perf_counter() - started)
             if error:
                 span.failed(error)

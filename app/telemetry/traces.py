@@ -40,6 +40,11 @@ class Spanned:
     def __init__(self, span: Span) -> None:
         self._span = span
 
+    def named(self, method: str, tool: str) -> None:
+        """What it was named with at first was not known yet."""
+        self._span.update_name(f"{method} {tool}")
+        self._span.set_attribute(TOOL, tool)
+
     def failed(self, error_type: str) -> None:
         """It ended in an error of this type."""
         self._span.set_attribute(ERROR, error_type)

@@ -85,6 +85,7 @@ class Runner:
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._started = False
         self._claims_fail = False
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
@@ -114,6 +115,8 @@ class Runner:
         """Why it claims nothing now, however many slots are free; None while it does."""
         if self._stopping.is_set():
             return "draining"
+        if not self._started:
+            return "starting"
         if not self._heartbeat.alive:
             return "no lease"
         return "claims fail" if self._claims_fail else None
@@ -140,6 +143,7 @@ class Runner:
             if self._listener is not None:
                 self._listener.on_ready(list(self._tools), self._wake.set)
                 self._listener.on_changed(self._changed)
+            self._started = True
             log.info("worker started", tools=list(self._tools), slots=self._slots)
             loops += [asyncio.create_task(loop) for loop in self._loops()]
             await self._claim_until_stopped()

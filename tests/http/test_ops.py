@@ -6,8 +6,6 @@ import asyncio
 import json
 import signal
 import socket
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -26,8 +24,9 @@ from app.settings import Settings
 from app.storage.health import Health
 from app.storage.listener import Listener
 from tests.support.cable import cable_to
-from tests.support.command import Command, perdure
+from tests.support.command import perdure
 from tests.support.rpc import TASKS, Client
+from tests.support.scraped import is_ready, ops_url, probe
 from tests.support.waiting import eventually
 
 TOOLS = '''
@@ -56,23 +55,6 @@ async def asked(url: str, **headers: str) -> tuple[int, Any]:
     async with ClientSession() as session, session.get(url, headers=headers) as response:
         text = await response.text()
         return response.status, json.loads(text) if response.content_type == "application/json" else text
-
-
-def read(url: str) -> tuple[int, dict[str, Any]]:
-    try:
-        with urllib.request.urlopen(url, timeout=20) as response:  # noqa: S310
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.code, json.load(refused)
-
-
-async def is_ready(url: str) -> dict[str, Any]:
-    async def look() -> dict[str, Any] | None:
-        status, body = await asyncio.to_thread(read, f"{url}/readyz")
-        return body if status == 200 else None
-
-    return await eventually(look)
 
 
 def states(body: dict[str, Any]) -> dict[str, str]:
@@ -238,10 +220,6 @@ async def test_a_listener_that_never_heard_holds_a_rollout_up_and_one_that_lost_
 # -- whole processes --------------------------------------------------------------------------------------------------
 
 
-def ops_url(process: Command) -> str:
-    return process.says(r'"url": "(http://[^"]+)", "event": "answering operators"')
-
-
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
     path = tmp_path / "ops_tools.py"
@@ -277,11 +255,11 @@ async def test_a_worker_that_drains_is_alive_and_not_ready(db_url: str, tools: P
         process.process.send_signal(signal.SIGTERM)
 
         async def drains() -> bool:
-            status, body = await asyncio.to_thread(read, f"{url}/readyz")
+            status, body = await probe(f"{url}/readyz")
             return (status, states(body).get("worker")) == (503, "draining")
 
         await eventually(drains)
-        assert read(f"{url}/livez") == (200, {"live": True})
+        assert await probe(f"{url}/livez") == (200, {"live": True})
 
 
 async def running(db_url: str) -> None:
