@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import structlog
 from opentelemetry import trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
@@ -108,14 +108,27 @@ def outgoing(sent: Mapping[str, str]) -> dict[str, str]:
 def _spanned(
     name: str, kind: SpanKind, around: Context, attributes: dict[str, AttributeValue], links: Sequence[Link] = ()
 ) -> Iterator[Spanned]:
-    with _tracer.start_as_current_span(
-        name, around, kind, attributes, links, record_exception=False, set_status_on_exception=False
-    ) as span:
-        # For the rest of the asyncio task, which is the request's or the attempt's own: its last line comes after this.
-        seen = [span.get_span_context(), trace.get_current_span(around).get_span_context(), *(x.context for x in links)]
-        if (there := next((each for each in seen if each.is_valid), None)) is not None:
-            structlog.contextvars.bind_contextvars(trace_id=trace.format_trace_id(there.trace_id))
-        yield Spanned(span)
+    token = attach(around)  # for its baggage; the span is made current in it
+    try:
+        with _tracer.start_as_current_span(
+            name, None, kind, attributes, links, record_exception=False, set_status_on_exception=False
+        ) as span:
+            _log_with(span, around, links)
+            yield Spanned(span)
+    finally:
+        detach(token)
+
+
+def _log_with(span: Span, around: Context, links: Sequence[Link]) -> None:
+    """Put the trace's id into what is logged from now on in this asyncio task, which is the request's or the attempt's
+    own: its last line comes when the span has ended."""
+    seen = [
+        span.get_span_context(),
+        trace.get_current_span(around).get_span_context(),
+        *(link.context for link in links),
+    ]
+    if (there := next((each for each in seen if each.is_valid), None)) is not None:
+        structlog.contextvars.bind_contextvars(trace_id=trace.format_trace_id(there.trace_id))
 
 
 def _read(sent: Mapping[str, str]) -> Context:
