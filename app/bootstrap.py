@@ -12,26 +12,29 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import errno
 import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, Self, TypeVar
 
 import structlog
-from aiohttp import web
 
 from app.embedded_pg import EmbeddedPostgres, first_reachable
 from app.errors import DeclarationError, SettingsError
+from app.http.auth.access import Access
+from app.http.auth.api_keys import ApiKeys
+from app.http.auth.key_set import KeySet
+from app.http.auth.metadata import ResourceMetadata
+from app.http.auth.tokens import AccessTokens
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
-from app.http.ops import Ops
-from app.http.readiness import Check, Readiness, accepting, claiming, shared_checks
+from app.http.operations import Operations, authority, reason
+from app.http.readiness import Check, accepting, claiming
 from app.http.scrape import Scrape
 from app.http.server import PATH, Server
 from app.methods.companions import companion_tools
@@ -46,7 +49,6 @@ from app.methods.tools import Tools
 from app.settings import Settings
 from app.storage import migrate
 from app.storage.database import Database
-from app.storage.health import Health
 from app.storage.listener import Listener
 from app.storage.notifier import Notifier
 from app.storage.store import Store
@@ -54,7 +56,6 @@ from app.storage.watches import Watches
 from app.telemetry import metrics
 from app.tools.catalogue import Catalogue
 from app.tools.registry import Registry
-from app.version import __version__
 from app.worker.maintenance.loop import repeat
 from app.worker.runner import Runner
 
@@ -117,7 +118,7 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
             async with (
                 _storage(settings, url, "perdure serve") as process,
                 _listener(settings, url) as listener,
-                _observed(settings, url, ops, process, listener) as checks,
+                _shown(ops, url, process, listener) as checks,
                 _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
             ):
                 signals.on_stop(stopped.set)
@@ -144,7 +145,7 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
             async with (
                 _storage(settings, url, "perdure worker") as process,
                 _listener(settings, url) as listener,
-                _observed(settings, url, ops, process, listener) as checks,
+                _shown(ops, url, process, listener) as checks,
             ):
                 ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                 signals.on_stop(runner.stop)
@@ -174,7 +175,7 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
                 async with (
                     _storage(settings, url, "perdure dev") as process,
                     _listener(settings, url) as listener,
-                    _observed(settings, url, ops, process, listener) as checks,
+                    _shown(ops, url, process, listener) as checks,
                     _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
                 ):
                     ops.scrape.worker = runner = _runner(settings, process, registry, listener)
@@ -239,69 +240,27 @@ class Signals:
 # -- operators --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Operations:
-    """What operators are answered with; the parts of the process are added as they come to be there."""
-
-    ready: Readiness
-    scrape: Scrape
-    role: str
-
-
 @asynccontextmanager
-async def _operations(settings: Settings, role: str) -> AsyncIterator[_Operations]:
+async def _operations(settings: Settings, role: str) -> AsyncIterator[Operations]:
     """Answer operators from the first moment to the last."""
-    shown = _Operations(Readiness(), Scrape(), role)
-    guard = Guard([_authority(settings.ops_host), *settings.allowed_hosts], addresses=True)
-    ops = Ops(shown.ready, guard, routes=[web.get("/metrics", shown.scrape.handle)])
-    metrics.show_build(__version__, role)
+    guard = Guard([authority(settings.ops_host), *settings.allowed_hosts], addresses=True)
+    operations = Operations(role, guard)
     if settings.ops_port is not None:
-        await _listen(ops, settings, settings.ops_port)
+        asked_for = "ops_port" in settings.model_fields_set
+        await operations.listen(settings.ops_host, settings.ops_port, required=asked_for)
     try:
         async with _background("loop lag", metrics.watch_loop):
-            yield shown
+            yield operations
     finally:
-        await ops.stop()
+        await operations.stop()
 
 
-async def _listen(ops: Ops, settings: Settings, port: int) -> None:
-    """A port that was asked for must be free, since probes and scrapers go there; the default one need not be."""
-    host = _authority(settings.ops_host)
-    try:
-        log.info("answering operators", url=f"http://{host}:{await ops.start(settings.ops_host, port)}")
-    except OSError as refused:
-        if refused.errno == errno.EADDRINUSE and "ops_port" not in settings.model_fields_set:
-            log.warning("no health and no metrics: the default port is taken; PERDURE_OPS_PORT sets another", port=port)
-            return
-        raise SettingsError(
-            f"The operations port cannot listen on {host}:{port} ({_reason(refused)}): "
-            "choose another with PERDURE_OPS_HOST and PERDURE_OPS_PORT"
-        ) from refused
-
-
-@asynccontextmanager
-async def _observed(
-    settings: Settings, url: str, ops: _Operations, process: _Process, listener: Listener | None
-) -> AsyncIterator[dict[str, Check]]:
+def _shown(
+    operations: Operations, url: str, process: _Process, listener: Listener | None
+) -> AbstractAsyncContextManager[dict[str, Check]]:
     """Show operators what every process has; gives the checks of it."""
-    health = Health(url, name=f"perdure {ops.role} health")
-    ops.scrape.health, ops.scrape.listener = health, listener
-    ops.scrape.pools = {"requests": process.database, "control": process.control_database}
-    try:
-        yield shared_checks(health, listener)
-    finally:
-        ops.ready.stopping()
-        ops.scrape.health = None
-        await health.close()
-
-
-def _authority(host: str) -> str:
-    """A host as it is written before a port."""
-    return f"[{host}]" if ":" in host else host
-
-
-def _reason(refused: OSError) -> str:
-    return os.strerror(refused.errno) if refused.errno and refused.errno > 0 else str(refused)
+    pools = {"requests": process.database, "control": process.control_database}
+    return operations.showing(url, pools, listener)
 
 
 # -- the parts --------------------------------------------------------------------------------------------------------
@@ -350,9 +309,56 @@ async def _api(
     registry: Registry,
     listener: Listener | None,
     keys: Sequence[bytes],
-    scrape: Scrape | None = None,
+    scrape: Scrape,
 ) -> AsyncIterator[str]:
     """Serve requests; gives the endpoint's URL."""
+    async with (
+        _access(settings) as (access, metadata),
+        _listening(settings, store, registry, listener, keys, access, metadata, scrape) as address,
+    ):
+        yield address
+
+
+@asynccontextmanager
+async def _access(settings: Settings) -> AsyncIterator[tuple[Access, ResourceMetadata | None]]:
+    """Who is let in, and what tells them where to get a token."""
+    settings.check_exposure()
+    scopes = settings.scopes()
+    match settings.auth:
+        case "none":
+            yield Access(), None
+        case "keys":
+            text = settings.api_keys.get_secret_value() if settings.api_keys else ""
+            yield Access(ApiKeys(text, settings.api_keys_file, scopes), scopes=settings.call_scopes), None
+        case "oauth":
+            if settings.oauth_issuer is None or settings.public_url is None:
+                raise SettingsError("PERDURE_AUTH=oauth needs PERDURE_OAUTH_ISSUER and PERDURE_PUBLIC_URL")
+            keys = KeySet(settings.oauth_issuer, settings.oauth_jwks_url)
+            tokens = AccessTokens(
+                keys,
+                issuer=settings.oauth_issuer,
+                audiences=settings.oauth_audience or (settings.public_url,),
+                algorithms=settings.oauth_algorithms,
+                scopes=scopes,
+            )
+            metadata = ResourceMetadata(settings.public_url, settings.oauth_issuer, settings.call_scopes)
+            try:
+                yield Access(tokens, metadata_url=metadata.url, scopes=settings.call_scopes), metadata
+            finally:
+                await keys.close()
+
+
+@asynccontextmanager
+async def _listening(
+    settings: Settings,
+    store: Store,
+    registry: Registry,
+    listener: Listener | None,
+    keys: Sequence[bytes],
+    access: Access,
+    metadata: ResourceMetadata | None,
+    scrape: Scrape,
+) -> AsyncIterator[str]:
     watches = Watches(listener, poll_seconds=settings.poll_seconds)
     if settings.companion_tools:
         registry = Registry([*registry, *companion_tools(store, watches)])
@@ -364,23 +370,26 @@ async def _api(
         inline_calls=settings.max_inline_calls,
         streams=settings.max_streams,
         stream_tasks=settings.max_stream_tasks,
+        calls_per_minute=settings.max_calls_per_minute,
     )
-    if scrape is not None:
-        scrape.limits = limits
+    scrape.limits = limits
     subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
-    methods = Methods(Tools(store, catalogue, local, inline, limits), Tasks(store), subscriptions)
-    host = _authority(settings.host)
+    tools = Tools(store, catalogue, local, inline, limits, scopes=settings.call_scopes, private=settings.auth != "none")
+    methods = Methods(tools, Tasks(store), subscriptions)
+    host = authority(settings.host)
     server = Server(
-        Endpoint(methods, lenient_task_names=settings.lenient_task_names),
-        Guard([host, *settings.allowed_hosts], settings.allowed_origins),
+        Endpoint(methods, access, lenient_task_names=settings.lenient_task_names),
+        Guard(settings.known_hosts(), settings.allowed_origins),
+        metadata,
         max_body=settings.max_body_bytes,
+        max_connections=settings.max_connections,
         grace_seconds=settings.grace_seconds,
     )
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as refused:
         raise SettingsError(
-            f"The API cannot listen on {host}:{settings.port} ({_reason(refused)}): "
+            f"The API cannot listen on {host}:{settings.port} ({reason(refused)}): "
             "choose another with --host and --port, or PERDURE_HOST and PERDURE_PORT"
         ) from refused
     try:

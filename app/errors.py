@@ -7,6 +7,7 @@
     ├── ToolError                a tool says that it failed; the caller gets a result with isError
     ├── ProtocolError            a tool ends its task with a JSON-RPC error of its own
     ├── Refusal                  a request is answered with an error; `kind` says which
+    ├── InsufficientScope        the caller was not granted what the request needs
     ├── InvalidArguments         the arguments of a call do not fit the tool's schema
     ├── UsageError               a tool used its context in a way that cannot be replayed
     ├── UnusableResult           what a tool returned cannot be stored or does not fit its schema
@@ -98,6 +99,18 @@ class Refusal(PerdureError):
         self.kind = kind
         self.message = message
         self.data = data
+
+
+class InsufficientScope(PerdureError):
+    """The caller may not do this.
+
+    Args:
+        scopes: all that it needs.
+    """
+
+    def __init__(self, scopes: tuple[str, ...]) -> None:
+        super().__init__(f"This needs the scopes {' '.join(scopes)}")
+        self.scopes = scopes
 
 
 class InvalidArguments(PerdureError):

@@ -6,18 +6,24 @@ line, and handed on as values.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.domain.duration import parse_duration
+from app.domain.scopes import SCOPE, Scopes
+from app.domain.urls import is_secure
 from app.errors import SettingsError
 
 PREFIX = "PERDURE_"
 KEY_CHARACTERS = 32
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures that only the authorization server can make."""
 Duration = Annotated[int, BeforeValidator(parse_duration)]
 """Written as `90s` or `24h`, held in milliseconds."""
 
@@ -92,6 +98,54 @@ class Settings(BaseSettings):
         description="Origins such as https://app.example.com, separated by commas, whose pages may call the API "
         "beside local ones; * for any.",
     )
+    auth: Literal["none", "keys", "oauth"] = Field(
+        default="none",
+        description="Who may call: none lets everybody in as one principal, keys asks for an API key, oauth for an "
+        "access token of an authorization server.",
+    )
+    allow_anonymous: bool = Field(
+        default=False,
+        description="Whether the API may listen on an address that others can reach though PERDURE_AUTH is none.",
+    )
+    api_keys: SecretStr | None = Field(
+        default=None,
+        description="For PERDURE_AUTH=keys, lines that `perdure keys new OWNER` prints, separated by commas.",
+    )
+    api_keys_file: Path | None = Field(
+        default=None,
+        description="For PERDURE_AUTH=keys, a file of such lines; it is read again when it changes.",
+    )
+    public_url: str | None = Field(
+        default=None,
+        description="The URL that clients know the endpoint by, such as https://mcp.example.com/mcp; its host is one "
+        "that the API is known by. PERDURE_AUTH=oauth needs it.",
+    )
+    oauth_issuer: str | None = Field(
+        default=None,
+        description="For PERDURE_AUTH=oauth, the authorization server, exactly as its tokens name it.",
+    )
+    oauth_audience: Names = Field(
+        default=(),
+        description="For PERDURE_AUTH=oauth, whom tokens must be issued for, separated by commas; by default "
+        "PERDURE_PUBLIC_URL.",
+    )
+    oauth_algorithms: Names = Field(
+        default=("RS256", "ES256"),
+        description="For PERDURE_AUTH=oauth, the algorithms that tokens may be signed with, separated by commas: "
+        "RS256 to RS512, PS256 to PS512, ES256 to ES512 or EdDSA.",
+    )
+    oauth_jwks_url: str | None = Field(
+        default=None,
+        description="For PERDURE_AUTH=oauth, where the authorization server's keys are; by default its metadata says.",
+    )
+    call_scopes: Names = Field(
+        default=(),
+        description="The scopes that every call of a tool needs, separated by commas, beside what the tool asks for.",
+    )
+    broader_scopes: Names = Field(
+        default=(),
+        description="Which scopes imply others, as broad>narrow, separated by commas: admin>write,write>read.",
+    )
     lenient_task_names: bool = Field(
         default=True,
         description="Whether requests of tasks/* may come without the header Mcp-Name, as a client in wide use does.",
@@ -106,6 +160,15 @@ class Settings(BaseSettings):
         default=False,
         description="Whether to offer the tools task_result, task_answer and task_cancel, through which clients that "
         "know nothing of tasks reach a task whose call took too long to be waited for.",
+    )
+    max_calls_per_minute: int = Field(
+        default=120_000,
+        ge=1,
+        description="How many tools one principal may call at an API process in a minute, on average. Reading tasks is "
+        "not limited.",
+    )
+    max_connections: int = Field(
+        default=10_000, ge=1, description="The most connections of clients that an API process holds."
     )
     max_live_tasks: int = Field(
         default=100_000, ge=1, description="The most tasks that have not ended which one principal may have."
@@ -192,6 +255,34 @@ class Settings(BaseSettings):
             raise ValueError(f"it has fewer than {KEY_CHARACTERS} characters")
         return keys
 
+    @field_validator("public_url", "oauth_issuer", "oauth_jwks_url")
+    @classmethod
+    def _is_web_address(cls, url: str | None) -> str | None:
+        if url is not None and (not is_secure(url) or "?" in url or "#" in url):
+            raise ValueError("it is not an https URL without a query (http is for this machine only)")
+        return url
+
+    @field_validator("oauth_algorithms")
+    @classmethod
+    def _can_only_be_signed_by_others(cls, algorithms: tuple[str, ...]) -> tuple[str, ...]:
+        if not algorithms or not set(algorithms) <= set(ALGORITHMS):
+            raise ValueError("it names an algorithm that cannot be allowed")
+        return algorithms
+
+    @field_validator("call_scopes")
+    @classmethod
+    def _are_scopes(cls, scopes: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(SCOPE.fullmatch(scope) for scope in scopes):
+            raise ValueError("it names what cannot be a scope")
+        return scopes
+
+    @field_validator("broader_scopes")
+    @classmethod
+    def _are_pairs(cls, pairs: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(len(pair.split(">")) == 2 and all(map(SCOPE.fullmatch, pair.split(">"))) for pair in pairs):
+            raise ValueError("it is not made of pairs broad>narrow")
+        return pairs
+
     @classmethod
     def read(cls, **given: Any) -> Self:
         """Read the environment. What is given by name goes before it, unless it is None.
@@ -221,9 +312,38 @@ class Settings(BaseSettings):
             return url
         return None if self.direct_url is None else self.direct_url.get_secret_value()
 
+    def scopes(self) -> Scopes:
+        """Which scopes imply others."""
+        return Scopes((broad, narrow) for broad, narrow in (pair.split(">") for pair in self.broader_scopes))
+
+    def known_hosts(self) -> list[str]:
+        """The names that clients may know the API by, beside local ones."""
+        public = urlsplit(self.public_url or "").hostname
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return [host, *self.allowed_hosts, *([public] if public else [])]
+
+    def check_exposure(self) -> None:
+        """See to it that nobody opens the API to a network by accident.
+
+        Raises:
+            SettingsError: it would let everybody in from outside of this machine, and that was not said twice.
+        """
+        if self.auth == "none" and not self.allow_anonymous and not _is_loopback(self.host):
+            raise SettingsError(
+                f"The API would let everybody in who reaches {self.host}: set PERDURE_AUTH to keys or oauth, or say "
+                "once more that this is meant with PERDURE_ALLOW_ANONYMOUS=true"
+            )
+
     def request_state_keys(self) -> list[bytes]:
         """The keys for requestState, the one that seals first; none where it is not set."""
         return [key.get_secret_value().encode() for key in self.request_state_key]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def variable(name: str) -> str:

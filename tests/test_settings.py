@@ -14,6 +14,8 @@ from app.settings import Duration, Settings, variable
 ROOT = Path(__file__).parents[1]
 FIELDS = list(Settings.model_fields)
 COUNTS = {
+    "max_calls_per_minute",
+    "max_connections",
     "database_connections",
     "port",
     "ops_port",
@@ -24,6 +26,9 @@ COUNTS = {
     "max_stream_tasks",
 }
 READ_BY = {
+    "allow_anonymous": "check_exposure",
+    "allowed_hosts": "known_hosts",
+    "broader_scopes": "scopes",
     "database_url": "require_database_url",
     "direct_url": "direct",
     "request_state_key": "request_state_keys",

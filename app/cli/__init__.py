@@ -9,7 +9,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from app.cli import call, demo, dev, migrate, serve, worker
+from app.cli import call, demo, dev, keys, migrate, serve, worker
 from app.errors import PerdureError
 from app.telemetry import logs
 from app.version import __version__
@@ -29,6 +29,7 @@ cli.command("dev")(dev.dev)
 cli.command("call")(call.call)
 cli.command("migrate")(migrate.migrate)
 cli.command("demo")(demo.demo)
+cli.add_typer(keys.keys, name="keys")
 
 
 def main() -> None:

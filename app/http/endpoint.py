@@ -6,9 +6,10 @@ import asyncio
 
 from aiohttp import web
 
-from app.errors import ErrorKind, Refusal
+from app.domain.principal import Principal
+from app.errors import ErrorKind, InsufficientScope, Refusal
 from app.http.accept import JSON, SSE, Accept, read_accept
-from app.http.auth import owner_of
+from app.http.auth.access import Access
 from app.http.replies import Rejected, accepted, failure, success
 from app.http.stopping import OpenRequests
 from app.http.streams import KEEPALIVE_SECONDS, WRITE_SECONDS, Exchange
@@ -31,6 +32,7 @@ class Endpoint:
 
     Args:
         methods: what is served.
+        access: says on whose behalf a request is made; by default everybody is let in.
         lenient_task_names: accept `tasks/*` without the header `Mcp-Name`, which a client in wide use never sends.
         body_seconds: how long a client may take to send a body.
         keepalive_seconds: silence after which a reply that is waited for becomes a stream, and says that it lives.
@@ -40,13 +42,14 @@ class Endpoint:
     def __init__(
         self,
         methods: Methods,
+        access: Access | None = None,
         *,
         lenient_task_names: bool = True,
         body_seconds: float = 60.0,
         keepalive_seconds: float = KEEPALIVE_SECONDS,
         write_seconds: float = WRITE_SECONDS,
     ) -> None:
-        self._methods = methods
+        self._methods, self._access = methods, access or Access()
         self._lenient_task_names = lenient_task_names
         self._body_seconds = body_seconds
         self._keepalive_seconds, self._write_seconds = keepalive_seconds, write_seconds
@@ -69,19 +72,23 @@ class Endpoint:
         message = None
         try:
             async with self._open.until_stopped():
-                owner = owner_of(request)
+                principal = await self._access.principal(request)
                 _check_head(request, accept)
                 message = read_message(await _body(request, self._body_seconds))
                 request[METHOD] = printable(message.method, 64)
-                return await self._answer(message, request, owner, exchange)
+                return await self._answer(message, request, principal, exchange)
+        except InsufficientScope as lacking:
+            return failure(self._access.insufficient(lacking), message, request.headers)
         except Exception as error:  # noqa: BLE001  # failure() logs what it does not expect
             return failure(error, message, request.headers)
 
-    async def _answer(self, message: Message, request: web.Request, owner: str, exchange: Exchange) -> web.Response:
+    async def _answer(
+        self, message: Message, request: web.Request, principal: Principal, exchange: Exchange
+    ) -> web.Response:
         context = read_context(message, request.headers, lenient_task_names=self._lenient_task_names)
         if message.id is None:
             return self._notified(message)
-        call = Call(message, context, owner, exchange.notify if exchange.streams else unheard)
+        call = Call(message, context, principal, exchange.notify if exchange.streams else unheard)
         patience = STREAMED.get(message.method)
         if patience is None:
             return success(message.id, await self._methods.answer(call))

@@ -20,7 +20,7 @@ _PASSING = {kind: {"Retry-After": "1"} for kind in (ErrorKind.LIMIT, ErrorKind.U
 
 
 class Rejected(Exception):
-    """A request that is turned away before its body is read: what HTTP itself has a status for."""
+    """A request that is turned away for what HTTP itself has a status for; mostly before its body is read."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -49,7 +49,8 @@ def failure(error: Exception, message: Message | None, headers: Mapping[str, str
     request_id, revision = None if message is None else message.id, revision_of(message, headers)
     if isinstance(error, Rejected):
         refused(f"http_{error.status}")
-        return _json(error.status, error_body(None, code(ErrorKind.INVALID_REQUEST, None), str(error)), error.headers)
+        body = error_body(request_id, code(ErrorKind.INVALID_REQUEST, revision), str(error))
+        return _json(error.status, body, error.headers)
     if isinstance(error, ProtocolError):
         refused("tool")
         return _protocol_error(error, request_id, revision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import structlog
@@ -9,6 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from app.http import connections
+from app.http.auth.metadata import ResourceMetadata
 from app.http.endpoint import METHOD, Endpoint
 from app.http.guards import Guard
 from app.http.replies import Rejected, failure
@@ -19,6 +21,10 @@ PATH = "/mcp"
 MAX_BODY = 4 * 1024 * 1024
 """Bytes of a message."""
 
+MAX_CONNECTIONS = 10_000
+IDLE_SECONDS = 75.0
+"""How long a connection may be there without the whole head of a request."""
+
 
 class Server:
     """Serves the protocol on one address.
@@ -26,25 +32,39 @@ class Server:
     Args:
         endpoint: answers the requests.
         guard: refuses those from the wrong place.
+        metadata: tells clients where to get a token; None where they need none.
         max_body: bytes that a message may have.
+        max_connections: how many clients may be connected; further ones are told 503, and hung up on.
         grace_seconds: how long requests that are being answered get when the server stops.
     """
 
     def __init__(
-        self, endpoint: Endpoint, guard: Guard | None = None, *, max_body: int = MAX_BODY, grace_seconds: float = 10.0
+        self,
+        endpoint: Endpoint,
+        guard: Guard | None = None,
+        metadata: ResourceMetadata | None = None,
+        *,
+        max_body: int = MAX_BODY,
+        max_connections: int = MAX_CONNECTIONS,
+        grace_seconds: float = 10.0,
     ) -> None:
         app = web.Application(client_max_size=max_body, middlewares=[log_requests, _guarded(guard or Guard())])
         app.router.add_route("*", PATH, endpoint.handle, expect_handler=_go_on)
+        if metadata is not None:
+            metadata.add_to(app)
 
         async def end_requests(_: web.Application) -> None:
             await endpoint.stop(grace_seconds)
 
         app.on_shutdown.append(end_requests)
+        self._max_connections = max_connections
+        self._listening: asyncio.Server | None = None
         # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.
         self._runner = web.AppRunner(
             app,
             access_log=None,
             handler_cancellation=True,
+            keepalive_timeout=IDLE_SECONDS,
             shutdown_timeout=0.1,  # for what has not ended though it was told to, and was given its time
             logger=connections.logger,
             auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
@@ -58,16 +78,38 @@ class Server:
         """
         await self._runner.setup()
         try:
-            site = web.TCPSite(self._runner, host, port)
-            await site.start()
+            loop = asyncio.get_running_loop()
+            self._listening = await loop.create_server(self._connect, host, port, backlog=1024, reuse_address=True)
         except BaseException:
             await self._runner.cleanup()
             raise
-        return site.port
+        bound: int = self._listening.sockets[0].getsockname()[1]
+        return bound
 
     async def stop(self) -> None:
         """Take no further request, and let those that are being answered end."""
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
+
+    def _connect(self) -> asyncio.BaseProtocol:
+        """What speaks with a client that has just connected."""
+        server = self._runner.server
+        if server is None or len(server.connections) >= self._max_connections:
+            return _Full()
+        return server()
+
+
+class _Full(asyncio.Protocol):
+    """Turns a client away."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say so, and hang up."""
+        if isinstance(transport, asyncio.Transport):
+            transport.write(
+                b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )
+            transport.close()
 
 
 @web.middleware

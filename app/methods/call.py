@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from app.domain.principal import Principal
 from app.domain.task import Json
 from app.wire.envelope import Message
 from app.wire.revisions import Context
@@ -31,8 +32,13 @@ class Call:
 
     message: Message
     context: Context
-    owner: str
+    principal: Principal
     notify: Callable[[Json], Awaitable[None]] = unheard
+
+    @property
+    def owner(self) -> str:
+        """Whom what this call creates belongs to, and whose tasks it sees."""
+        return self.principal.owner
 
     @property
     def params(self) -> dict[str, Any]:

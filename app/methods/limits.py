@@ -1,4 +1,4 @@
-"""What one principal may have at the same time, so that no one takes the service from the others.
+"""What one principal may have at the same time, and how often it may call, so that none takes the service from others.
 
 The numbers are far above what people do: they stop a loop that has run wild. They are kept to roughly, without a lock.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from app.errors import ErrorKind, Refusal
 from app.storage.store import Store
 
 LIVE_TASKS = 100_000
+CALLS_PER_MINUTE = 120_000
 INLINE_CALLS = 1_000
 STREAMS = 1_000
 STREAM_TASKS = 1_000
@@ -23,6 +24,12 @@ FRESH_SECONDS = 1.0
 
 KNOWN_OWNERS = 10_000
 """Counts that are kept; beyond it all are counted anew."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    left: float
+    at: float
 
 
 @dataclass(slots=True)
@@ -40,6 +47,8 @@ class Limits:
         inline_calls: the most calls of a principal that wait in this process for their answer.
         streams: the most subscriptions of a principal that are open in this process.
         stream_tasks: the most tasks that one subscription may name.
+        calls_per_minute: how many tools a principal may call in this process, a minute's worth of them at once. What
+            only reads is not counted.
     """
 
     def __init__(
@@ -50,10 +59,13 @@ class Limits:
         inline_calls: int = INLINE_CALLS,
         streams: int = STREAMS,
         stream_tasks: int = STREAM_TASKS,
+        calls_per_minute: int = CALLS_PER_MINUTE,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._live_tasks, self._inline_calls, self._streams = live_tasks, inline_calls, streams
-        self._stream_tasks = stream_tasks
+        self._stream_tasks, self._calls_per_minute, self._clock = stream_tasks, calls_per_minute, clock
+        self._buckets: dict[str, _Bucket] = {}
         self._counts: dict[str, _Count] = {}
         self._calling: Counter[str] = Counter()
         self._streaming: Counter[str] = Counter()
@@ -67,6 +79,22 @@ class Limits:
     def waiting_calls(self) -> int:
         """Calls that wait in this process for their answer."""
         return self._calling.total()
+
+    def call(self, owner: str) -> None:
+        """Count one more call of a tool in (core, "Tools", "Security Considerations").
+
+        Raises:
+            Refusal: LIMIT, if the principal has called too often.
+        """
+        now, most = self._clock(), self._calls_per_minute
+        bucket = self._buckets.get(owner)
+        if bucket is None:
+            bucket = self._new_bucket(owner, now)
+        bucket.left = min(most, bucket.left + (now - bucket.at) * most / 60)
+        bucket.at = now
+        if bucket.left < 1:
+            raise Refusal(ErrorKind.LIMIT, f"Too many calls: {most} a minute are allowed; call more slowly")
+        bucket.left -= 1
 
     async def task(self, owner: str) -> None:
         """Count one more task in.
@@ -108,6 +136,12 @@ class Limits:
             raise Refusal(ErrorKind.LIMIT, f"Too many subscriptions: {self._streams} are open; let some of them end")
         with _counted(self._streaming, owner):
             yield
+
+    def _new_bucket(self, owner: str, now: float) -> _Bucket:
+        if len(self._buckets) >= KNOWN_OWNERS:  # the oldest one is full again, or its owner gains a minute's worth
+            del self._buckets[next(iter(self._buckets))]
+        self._buckets[owner] = bucket = _Bucket(self._calls_per_minute, now)
+        return bucket
 
     async def _count(self, owner: str) -> _Count:
         live = await self._store.count_live(owner, self._live_tasks)

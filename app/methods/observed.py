@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from app.domain.task import Json
-from app.errors import ErrorKind, KeyConflict, ProtocolError, Refusal, StoreUnavailable
+from app.errors import ErrorKind, InsufficientScope, KeyConflict, ProtocolError, Refusal, StoreUnavailable
 from app.methods.call import Call
 from app.telemetry import metrics, traces
 from app.tools.results import says_error
@@ -61,6 +61,8 @@ def _error_type(error: Exception, revision: Revision) -> str:
             kind = error.kind
         case KeyConflict():
             kind = ErrorKind.INVALID_PARAMS
+        case InsufficientScope():
+            kind = ErrorKind.INVALID_REQUEST
         case StoreUnavailable():
             kind = ErrorKind.UNAVAILABLE
         case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from app.domain.task import Idempotency, Json, NewTask, Reply, Task, new_task_id
@@ -39,12 +40,24 @@ class Tools:
         catalogue: the tools that are offered.
         local: runs those of them that never become tasks.
         inline: waits for the task of a call that is answered on its request.
-        limits: what one principal may have at the same time.
+        limits: what one principal may have at the same time, and how often it may call.
+        scopes: what a principal needs to call any tool, beside what the tool itself asks for.
+        private: the list is for those who are let in only, and not for caches that others share.
     """
 
-    def __init__(self, store: Store, catalogue: Catalogue, local: LocalTools, inline: Inline, limits: Limits) -> None:
+    def __init__(
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        local: LocalTools,
+        inline: Inline,
+        limits: Limits,
+        *,
+        scopes: Sequence[str] = (),
+        private: bool = False,
+    ) -> None:
         self._store, self._catalogue, self._local, self._inline = store, catalogue, local, inline
-        self._limits = limits
+        self._limits, self._scopes, self._cache_scope = limits, tuple(scopes), "private" if private else "public"
 
     async def list(self, call: Call) -> Json:
         """All tools, by name, in one page."""
@@ -54,7 +67,7 @@ class Tools:
         legacy = call.context.legacy
         tools = ",".join(dumps(legacy_tool(entry.definition)) if legacy else entry.text for entry in entries)
         return Json(
-            f'{{"resultType":"complete","tools":[{tools}],"ttlMs":{FRESH_MS},"cacheScope":"public",'
+            f'{{"resultType":"complete","tools":[{tools}],"ttlMs":{FRESH_MS},"cacheScope":"{self._cache_scope}",'
             f'"_meta":{RESULT_META_JSON}}}'
         )
 
@@ -64,7 +77,9 @@ class Tools:
         A client that does not declare the extension gets the same task's outcome on this request. Arguments that do
         not fit the tool's schema are told to the model in a result, and make no task.
         """
+        self._limits.call(call.owner)
         entry, arguments = await self._entry(call.params), _arguments(call.params)
+        call.principal.require((*self._scopes, *entry.options.scopes))
         strict = call.context.revision is Revision.V2026_07_28
         check_header_params(entry.headers, call.context.parameters, arguments, required=strict)
         flaw = entry.arguments.check(arguments)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import structlog
 from opentelemetry import trace
@@ -57,8 +57,7 @@ class Spanned:
             self.failed(str(outcome))
 
 
-@contextmanager
-def request(method: str, tool: str, protocol: str | None, sent: Mapping[str, str]) -> Iterator[Spanned]:
+def request(method: str, tool: str, protocol: str | None, sent: Mapping[str, str]) -> AbstractContextManager[Spanned]:
     """The span of a request, current while this is entered.
 
     Args:
@@ -68,20 +67,17 @@ def request(method: str, tool: str, protocol: str | None, sent: Mapping[str, str
         sent: the trace context that came with it.
     """
     if not sent and not _is_set_up():
-        yield _UNSEEN
-        return
+        return _UNSEEN
     attributes: dict[str, AttributeValue] = {METHOD: method}
     if protocol is not None:
         attributes[PROTOCOL] = protocol
     if tool:
         attributes |= {TOOL: tool, OPERATION: "execute_tool"}
     name = f"{method} {tool}" if tool else method
-    with _spanned(name, SpanKind.SERVER, _read(sent), attributes) as spanned:
-        yield spanned
+    return _spanned(name, SpanKind.SERVER, _read(sent), attributes)
 
 
-@contextmanager
-def attempt(tool: str, epoch: int, stored: str | None) -> Iterator[Spanned]:
+def attempt(tool: str, epoch: int, stored: str | None) -> AbstractContextManager[Spanned]:
     """The span of an attempt, current while this is entered, and so the parent of the handler's own.
 
     Args:
@@ -93,8 +89,7 @@ def attempt(tool: str, epoch: int, stored: str | None) -> Iterator[Spanned]:
     links = [Link(there)] if there.is_valid else []
     attributes: dict[str, AttributeValue] = {OPERATION: "execute_tool", TOOL: tool, ATTEMPT: epoch}
     around = _baggage.extract(sent, Context())
-    with _spanned(f"execute_tool {tool}", SpanKind.CONSUMER, around, attributes, links) as spanned:
-        yield spanned
+    return _spanned(f"execute_tool {tool}", SpanKind.CONSUMER, around, attributes, links)
 
 
 def outgoing(sent: Mapping[str, str]) -> dict[str, str]:
@@ -139,4 +134,4 @@ def _is_set_up() -> bool:
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
-_UNSEEN = Spanned(trace.INVALID_SPAN)
+_UNSEEN = nullcontext(Spanned(trace.INVALID_SPAN))

@@ -12,6 +12,7 @@ from mcp_types import CreateMessageRequestParams, CreateMessageResult, ListRoots
 from pydantic import BaseModel, ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.urls import is_secure
 from app.errors import ToolError, UsageError
 from app.tools.forms import form_schema, reasons
 from app.tools.replay import Replay, Stopping, memo, rebuild
@@ -175,15 +176,23 @@ class ToolContext(ContextFacts):
                     raise ToolError(f"No answer fitted the form, though it was asked for {ROUNDS} times.") from invalid
                 asked, wording = asked + 1, f"{message}\n\n{reasons(invalid)}"
 
-    async def elicit_url(self, key: str, message: str, url: str) -> Accepted[None] | Declined | Dismissed:
+    async def elicit_url(
+        self, key: str, message: str, url: str, *, allow_http: bool = False
+    ) -> Accepted[None] | Declined | Dismissed:
         """Ask the user to open a page, for what must not pass through the client.
 
         Accepted means that the user agreed to open it, not that they finished there.
 
+        Args:
+            url: an https address; an http one only on the user's own machine.
+            allow_http: take http for any host (core, "Elicitation", "Safe URL Handling").
+
         Raises:
-            UsageError: the key stands for another question.
+            UsageError: the key stands for another question, or the address is none to send a user to.
             ProtocolError: the client did not declare that it can be asked (revision 2026-07-28).
         """
+        if not is_secure(url, elsewhere=allow_http):
+            raise UsageError("ctx.elicit_url() takes an https address with a host, and without a name before it.")
         params = {"mode": "url", "message": message, "url": url}
         answer = await self._replay.ask(key, {"method": "elicitation/create", "params": params})
         return Accepted(None) if answer["action"] == "accept" else _refused(answer)
@@ -295,9 +304,11 @@ class SyncToolContext(ContextFacts):
         """As `ToolContext.elicit`. Without an answer the thread is unwound by an exception: do not catch it."""
         return self._wait(self._async.elicit(key, message, schema))
 
-    def elicit_url(self, key: str, message: str, url: str) -> Accepted[None] | Declined | Dismissed:
+    def elicit_url(
+        self, key: str, message: str, url: str, *, allow_http: bool = False
+    ) -> Accepted[None] | Declined | Dismissed:
         """As `ToolContext.elicit_url`."""
-        return self._wait(self._async.elicit_url(key, message, url))
+        return self._wait(self._async.elicit_url(key, message, url, allow_http=allow_http))
 
     def sample(self, key: str, params: CreateMessageRequestParams | dict[str, Any]) -> CreateMessageResult:
         """As `ToolContext.sample`."""

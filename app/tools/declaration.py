@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, overload
@@ -119,6 +119,7 @@ def tool(
     retention: Duration | None = None,
     answer_within: Duration = "7d",
     poll_interval: Duration | None = None,
+    scopes: Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -139,6 +140,7 @@ def tool(
     retention: Duration | None = None,
     answer_within: Duration = "7d",
     poll_interval: Duration | None = None,
+    scopes: Sequence[str] = (),
 ) -> Any:
     """Make a tool of a function, as `@tool` or `@tool(…)`. Durations are `"90s"`, `"24h"` or timedeltas.
 
@@ -160,6 +162,7 @@ def tool(
         retention: how long an ended task can still be read; by default what PERDURE_RETENTION says, 24h.
         answer_within: how long a question waits before the task fails.
         poll_interval: how often clients are to ask; None lets it grow with the task's age.
+        scopes: what the authorization server must have granted whoever calls it.
 
     Raises:
         DeclarationError: the function cannot be a tool as it is declared.
@@ -181,7 +184,9 @@ def tool(
             _check_function(fn)
             if task == "never" and retries.times:
                 raise ValueError('task="never" has no retries: it runs once, for the caller that waits')
-            options = read_options(durations, task=task, starts=starts, priority=priority, losses=losses)
+            options = read_options(
+                durations, task=task, starts=starts, priority=priority, losses=losses, scopes=tuple(scopes)
+            )
             made = Tool(
                 _checked_name(called),
                 title,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.domain.duration import LONGEST, parse_duration
+from app.domain.scopes import SCOPE
 from app.domain.task import Policy
 from app.tools.validation import located
 
@@ -25,6 +26,7 @@ class ToolOptions(BaseModel):
         task: who gets a task: nobody (`never`), callers that can use one (`auto`), or only such callers (`required`).
         starts: how a call begins: as a task, or on the request until the tool calls `ctx.detach()`.
         inline_budget_ms: how long a caller that can use a task waits for the result itself; None for not at all.
+        scopes: what a caller must have been granted.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -32,6 +34,7 @@ class ToolOptions(BaseModel):
     task: TaskMode = "auto"
     starts: Starts = "task"
     inline_budget_ms: int | None = Field(None, gt=0)
+    scopes: tuple[Annotated[str, Field(pattern=f"^{SCOPE.pattern}$")], ...] = Field((), max_length=20)
     priority: int = Field(1, ge=0, le=3)
     retention_ms: int = Field(86_400_000, ge=0)
     answer_within_ms: int = Field(604_800_000, gt=0)
@@ -42,7 +45,7 @@ class ToolOptions(BaseModel):
 
     def to_policy(self) -> Policy:
         """The policy that each of the tool's tasks is created with."""
-        return Policy(**self.model_dump(exclude={"task", "starts", "inline_budget_ms"}))
+        return Policy(**self.model_dump(exclude={"task", "starts", "inline_budget_ms", "scopes"}))
 
 
 def read_options(durations: dict[str, Duration | None], **others: Any) -> ToolOptions:

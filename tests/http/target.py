@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from pydantic import Field
 
+from app.domain.principal import ANONYMOUS
 from app.domain.task import Json, NewTask, Policy, Question, new_task_id
-from app.http.auth import ANONYMOUS
 from app.tools.context import ToolContext
 from app.tools.registry import Registry, tool
 from tests.http.attacks import ASK_FIRST, NAMES, Attack
@@ -127,7 +127,7 @@ class Target:
 
     async def _make_task(self, status: str) -> bytes:
         store, task_id, params = self.service.store, new_task_id(), Json('{"name":"job","arguments":{}}')
-        new = NewTask(task_id, ANONYMOUS, f"tool of {task_id}", params, Json("{}"), Policy())
+        new = NewTask(task_id, ANONYMOUS.owner, f"tool of {task_id}", params, Json("{}"), Policy())
         await store.create(new)
         [claim] = await store.claim(uuid4(), [new.tool], 1)
         if status == "input_required":

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 
 from app import bootstrap
 from app.http.guards import Guard
+from app.http.operations import Operations
 from app.http.ops import Ops
 from app.http.readiness import Readiness, State, accepting, claiming, shared_checks
 from app.settings import Settings
@@ -287,13 +288,12 @@ def test_a_port_that_was_asked_for_must_be_free(db_url: str, tools: Path, tmp_pa
             assert f"The operations port cannot listen on 127.0.0.1:{port} (Address already in use)" in process.err
 
 
-async def test_a_process_goes_on_without_where_the_default_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PERDURE_OPS_PORT", raising=False)
-    ops = Ops(Readiness())
+async def test_a_process_goes_on_without_where_the_default_port_is_taken() -> None:
     with taken_port() as port, capture_logs() as logs:
-        await bootstrap._listen(ops, Settings.read(), port)
+        operations = Operations("worker")
+        await operations.listen(HOST, port, required=False)
+        await operations.stop()
     assert [(entry["log_level"], entry["port"]) for entry in logs] == [("warning", port)]
-    assert ops.port is None
 
 
 async def test_operators_are_not_answered_where_that_is_switched_off() -> None:

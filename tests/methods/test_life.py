@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from app.domain.principal import ANONYMOUS
 from app.domain.task import Json, NewTask, Policy, new_task_id
-from app.http.auth import ANONYMOUS
 from tests.methods.test_update import FORM
 from tests.support.database import age_task
 from tests.support.rpc import Client
@@ -117,7 +117,7 @@ async def test_a_poll_is_served_however_soon_it_comes_after_the_last_one(service
 @pytest.mark.requirement("R04")
 async def test_a_task_of_another_request_than_a_tool_call_lives_and_ends_like_any_other(service: Service) -> None:
     params = Json('{"name":"brief","arguments":{"topic":"paper"}}')
-    new = NewTask(new_task_id(), ANONYMOUS, "brief", params, Json("{}"), Policy(), method="prompts/get")
+    new = NewTask(new_task_id(), ANONYMOUS.owner, "brief", params, Json("{}"), Policy(), method="prompts/get")
     task_id = str((await service.store.create(new)).task_id)
     assert (await service.read(task_id))["status"] == "working"
     claim = await service.claim("brief")

@@ -6,7 +6,7 @@ What a worker would do, a test does itself through the store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ import asyncpg
 import pytest
 
 from app.domain.task import Claim, Json, Question
+from app.http.auth.access import Access
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
 from app.http.server import PATH, Server
@@ -127,13 +128,16 @@ async def serving(
     poll_seconds: float = 0.05,
     stream_seconds: float = 3600.0,
     fresh_seconds: float = 5.0,
-    limits: dict[str, int] | None = None,
+    limits: dict[str, Any] | None = None,
+    access: Access | None = None,
+    scopes: Sequence[str] = (),
     **options: Any,
 ) -> AsyncIterator[Service]:
     """Start the API with these tools loaded and published, and stop it.
 
     Args:
         listens: it tells others of changes, and hears of them; else it polls.
+        scopes: what every call of a tool needs.
     """
     tools = registry() if tools is None else tools
     async with (
@@ -149,9 +153,12 @@ async def serving(
         inline = Inline(store, watches, RequestStates([KEY]), companions=companions, wait_seconds=wait_seconds)
         limited = Limits(store, **limits or {})
         subscriptions = Subscriptions(store, watches, catalogue, limited, seconds=stream_seconds)
-        methods = Methods(Tools(store, catalogue, local, inline, limited), Tasks(store), subscriptions)
+        callable_tools = Tools(
+            store, catalogue, local, inline, limited, scopes=scopes, private=not (access is None or access.open)
+        )
         endpoint = Endpoint(
-            methods,
+            Methods(callable_tools, Tasks(store), subscriptions),
+            access,
             lenient_task_names=lenient_task_names,
             body_seconds=body_seconds,
             keepalive_seconds=keepalive_seconds,

@@ -1,0 +1,43 @@
+"""The document that tells clients which authorization server to go to (RFC 9728)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from app.wire.envelope import dumps
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
+
+class ResourceMetadata:
+    """Describes the endpoint as a protected resource.
+
+    Args:
+        resource: the URL that clients know the endpoint by.
+        issuer: the authorization server.
+        scopes: those that clients are told of.
+    """
+
+    def __init__(self, resource: str, issuer: str, scopes: Sequence[str]) -> None:
+        parts = urlsplit(resource)
+        self._path = parts.path.rstrip("/")
+        self.url = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{self._path}"
+        document = {
+            "resource": resource,
+            "authorization_servers": [issuer],
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Perdure",
+        } | ({"scopes_supported": list(scopes)} if scopes else {})
+        self._body = dumps(document).encode()
+
+    def add_to(self, app: web.Application) -> None:
+        """Serve it at the endpoint's own place and at the root's; anyone may read it."""
+        for path in dict.fromkeys((WELL_KNOWN + self._path, WELL_KNOWN)):
+            app.router.add_get(path, self._get)
+
+    async def _get(self, _: web.Request) -> web.Response:
+        headers = {"Cache-Control": "public, max-age=300", "Access-Control-Allow-Origin": "*"}
+        return web.Response(body=self._body, content_type="application/json", headers=headers)
