@@ -68,6 +68,9 @@ class SigningKey:
         return {**of.to_jwk(shown, as_dict=True), "kid": self.kid, "use": "sig"}
 
 
+FIRST = SigningKey("first")
+
+
 @dataclass
 class Issuer:
     """A running server.
@@ -83,7 +86,7 @@ class Issuer:
 
     url: str
     mode: Mode = "up"
-    keys: list[Any] = field(default_factory=lambda: [SigningKey("first").jwk()])
+    keys: list[Any] = field(default_factory=lambda: [FIRST.jwk()])
     metadata: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: Counter[str] = field(default_factory=Counter)
     answering: asyncio.Event = field(default_factory=asyncio.Event)
@@ -100,14 +103,13 @@ class Issuer:
 
     def token(
         self,
-        key: SigningKey | None = None,
+        key: SigningKey = FIRST,
         *,
         head: dict[str, Any] | None = None,
         alg: str | None = None,
         **claims: Any,
     ) -> str:
         """A token, signed as such; what is given differs from a good one."""
-        key = key or SigningKey("first")
         headers = {"kid": key.kid, "typ": "at+jwt"} | (head or {})
         return jwt.encode(self.claims(**claims), key.private, alg or ALGORITHMS[key.kind], headers)
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from app.http.auth import key_set
 from app.http.auth.key_set import AGAIN_SECONDS, FRESH_SECONDS, STALE_SECONDS
 from tests.http.auth.door import Door, door
-from tests.support.issuer import KEYS, OPENID, SERVER, Issuer, Mode, SigningKey, issuing
+from tests.support.issuer import FIRST, KEYS, OPENID, SERVER, Issuer, Mode, SigningKey, issuing
 from tests.support.waiting import eventually
 
 SECOND = SigningKey("second")
@@ -190,12 +190,12 @@ async def test_where_the_operator_says_where_the_keys_are_nothing_is_looked_up(i
 # -- which are used ---------------------------------------------------------------------------------------------------
 
 OF_NO_USE: dict[str, Any] = {
-    "private": lambda: SigningKey("first").jwk(private=True),
-    "for encryption": lambda: SigningKey("first").jwk() | {"use": "enc"},
-    "for another algorithm": lambda: SigningKey("first").jwk() | {"alg": "RS512"},
+    "private": lambda: FIRST.jwk(private=True),
+    "for encryption": lambda: FIRST.jwk() | {"use": "enc"},
+    "for another algorithm": lambda: FIRST.jwk() | {"alg": "RS512"},
     "symmetric": lambda: {"kty": "oct", "kid": "first", "k": "c2VjcmV0"},
     "a curve": lambda: SigningKey("first", "P-256").jwk(),
-    "broken": lambda: SigningKey("first").jwk() | {"n": 7},
+    "broken": lambda: FIRST.jwk() | {"n": 7},
     "half there": lambda: {"kty": "RSA", "kid": "first", "n": "AQAB"},
     "of an odd type": lambda: {"kty": ["RSA"], "kid": "first"},
     "no object": lambda: "first",
@@ -235,7 +235,7 @@ async def test_a_key_on_another_curve_is_not_used(issuer: Issuer) -> None:
 
 
 async def test_only_so_many_keys_are_read(issuer: Issuer) -> None:
-    issuer.keys = [*[{"kty": "oct"}] * key_set.MAX_KEYS, SigningKey("first").jwk()]
+    issuer.keys = [*[{"kty": "oct"}] * key_set.MAX_KEYS, FIRST.jwk()]
     async with door(issuer) as opened:
         await refused_for_now(opened, issuer.token())
 

@@ -18,10 +18,7 @@ from structlog.testing import capture_logs
 from app.domain.principal import Principal
 from app.domain.scopes import Scopes
 from tests.http.auth.door import door
-from tests.support.issuer import AUDIENCE, Issuer, SigningKey, forged
-
-FIRST = SigningKey("first")
-
+from tests.support.issuer import AUDIENCE, FIRST, Issuer, SigningKey, forged
 
 # -- what is taken ----------------------------------------------------------------------------------------------------
 
@@ -107,7 +104,7 @@ async def test_scopes_are_read_as_servers_write_them_and_broad_ones_imply_others
     scopes = Scopes([("admin", "write"), ("write", "read"), ("read", "write")])
     async with door(issuer, scopes=scopes) as opened:
         principal = await opened.admits(issuer.token(**granted))
-    assert principal.scopes == {"tools:call", "admin", "write", "read"}
+    assert principal.scopes == frozenset({"tools:call", "admin", "write", "read"})
 
 
 @pytest.mark.parametrize("granted", [{}, {"scope": None}, {"scope": 7}, {"scope": {"admin": True}}, {"scp": "x" * 99}])
