@@ -82,21 +82,21 @@ async def test_the_service_does_all_that_it_does_as_perdure_app(db_url: str) -> 
             task_id = (await service.client.call("careful", word="yes")).result["taskId"]
 
             async def asks() -> bool:
-                return (await service.read(task_id))["status"] == "input_required"
+                return bool((await service.read(task_id))["status"] == "input_required")
 
             await eventually(asks)
             answer = {"really": {"action": "accept", "content": {"sure": True}}}
             await service.client.rpc("tasks/update", {"taskId": task_id, "inputResponses": answer})
 
             async def completed() -> bool:
-                return (await service.read(task_id))["status"] == "completed"
+                return bool((await service.read(task_id))["status"] == "completed")
 
             await eventually(completed)
             cancelled = (await service.client.call("careful", word="no")).result["taskId"]
             await service.client.rpc("tasks/cancel", {"taskId": cancelled})
 
             async def gone() -> bool:
-                return (await service.read(cancelled))["status"] == "cancelled"
+                return bool((await service.read(cancelled))["status"] == "cancelled")
 
             await eventually(gone)
 
