@@ -415,7 +415,7 @@ async def _listening(
         grace_seconds=settings.grace_seconds,
     )
     try:
-        port = await server.start(settings.host, settings.port)
+        port = await server.start(settings.host, settings.port, reuse_port=settings.reuse_port)
     except OSError as refused:
         raise SettingsError(
             f"The API cannot listen on {host}:{settings.port} ({reason(refused)}): "

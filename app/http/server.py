@@ -71,8 +71,11 @@ class Server:
             auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
         )
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
         """Listen; returns the port, which the system chose if 0 was given.
+
+        Args:
+            reuse_port: let other processes listen there too.
 
         Raises:
             OSError: the address cannot be had.
@@ -80,7 +83,9 @@ class Server:
         await self._runner.setup()
         try:
             loop = asyncio.get_running_loop()
-            self._listening = await loop.create_server(self._connect, host, port, backlog=1024, reuse_address=True)
+            self._listening = await loop.create_server(
+                self._connect, host, port, backlog=1024, reuse_address=True, reuse_port=reuse_port
+            )
         except BaseException:
             await self._runner.cleanup()
             raise
