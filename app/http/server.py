@@ -9,9 +9,9 @@ from typing import cast
 
 import structlog
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
+from app.http import connections
 from app.http.auth.metadata import ResourceMetadata
 from app.http.endpoint import METHOD, Endpoint
 from app.http.guards import Guard
@@ -19,11 +19,6 @@ from app.http.replies import Rejected, failure
 
 log = structlog.get_logger(__name__)
 _requests = logging.getLogger(__name__)
-
-# aiohttp reports every request that breaks the rules of HTTP as an error of ours, with a traceback: whoever reaches
-# the port could fill the log.
-_connections = logging.getLogger(f"{__name__}.connections")
-_connections.addFilter(lambda record: not _is_bad_request(record))
 
 PATH = "/mcp"
 MAX_BODY = 4 * 1024 * 1024
@@ -74,12 +69,15 @@ class Server:
             handler_cancellation=True,
             keepalive_timeout=IDLE_SECONDS,
             shutdown_timeout=0.1,  # for what has not ended though it was told to, and was given its time
-            logger=_connections,
+            logger=connections.logger,
             auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
         )
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
         """Listen; returns the port, which the system chose if 0 was given.
+
+        Args:
+            reuse_port: let other processes listen there too.
 
         Raises:
             OSError: the address cannot be had.
@@ -87,7 +85,9 @@ class Server:
         await self._runner.setup()
         try:
             loop = asyncio.get_running_loop()
-            self._listening = await loop.create_server(self._connect, host, port, backlog=1024, reuse_address=True)
+            self._listening = await loop.create_server(
+                self._connect, host, port, backlog=1024, reuse_address=True, reuse_port=reuse_port
+            )
         except BaseException:
             await self._runner.cleanup()
             raise
@@ -113,11 +113,11 @@ class _Full(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say so, and hang up."""
-        client = cast(asyncio.WriteTransport, transport)  # uvloop's is none by inheritance
-        client.write(
+        writing = cast(asyncio.WriteTransport, transport)  # uvloop's is none of that class
+        writing.write(
             b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         )
-        client.close()
+        writing.close()
 
 
 @web.middleware
@@ -148,10 +148,6 @@ async def _go_on(request: web.Request) -> web.StreamResponse | None:
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     request.writer.output_size = 0  # the response itself has not begun
     return None
-
-
-def _is_bad_request(record: logging.LogRecord) -> bool:
-    return record.exc_info is not None and isinstance(record.exc_info[1], HttpProcessingError)
 
 
 def _guarded(guard: Guard) -> Middleware:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from typing import Generic, TypeVar
 
 from app.errors import StoreUnavailable
@@ -56,7 +57,7 @@ class Batches(Generic[A, R]):
         outcome: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, outcome))
         if len(self._lanes) < LANES:
-            lane = asyncio.create_task(self._run())
+            lane = asyncio.create_task(self._run(), context=Context())  # no caller's own: it works for all of them
             self._lanes.add(lane)
             lane.add_done_callback(self._lanes.discard)
         return await outcome

@@ -17,6 +17,7 @@ from app.storage import statements as sql
 from app.storage.batching import Batches
 from app.storage.database import Database
 from app.storage.rows import CatalogueRow, Holding, Newer
+from app.telemetry import metrics
 
 if TYPE_CHECKING:
     from app.storage.notifier import Notifier
@@ -130,6 +131,8 @@ class Store:
         """Commit them together."""
         found = await self._db.fetch(callers.CREATE, *rows.columns(new))
         made = {task.task_id: task for task in map(rows.task, found)}
+        for task in made.values():
+            metrics.created(task.tool)
         lost = [(it.owner, it.task_id) for it in new if it.task_id not in made]
         for known in await self._read_all(lost) if lost else ():  # an earlier try had committed
             if known is not None:
@@ -259,6 +262,7 @@ class Store:
         if row is None:
             row = await self._db.fetchrow(sql.OWN_STEP, claim.task_id, claim.epoch, name)
         if row is None:
+            metrics.STALE.inc()
             raise StaleAttempt("The attempt no longer holds its task; the step was not recorded.")
         stands: Json = row["value"]
         return stands
@@ -380,6 +384,7 @@ class Store:
         if row is None and own is not None:
             row = await self._db.fetchrow(own, claim.task_id, claim.epoch)
         if row is None:
+            metrics.STALE.inc()
             raise StaleAttempt("The attempt no longer holds its task; nothing was written.")
         return self._changed(rows.task(row))
 
