@@ -15,6 +15,7 @@ import uvloop
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 from pgqueuer.qm import QueueManager
+from pgqueuer.queries import Queries
 from pgqueuer.types import QueueExecutionMode
 
 BATCH = 32
@@ -23,10 +24,11 @@ BATCH = 32
 async def drain(count: int) -> None:
     """Fill the queue, and work it off."""
     driver = AsyncpgDriver(await asyncpg.connect(os.environ["DATABASE_URL"]))
-    manager = QueueManager(driver)
-    if not await manager.queries.has_table("pgqueuer"):
-        await manager.queries.install()
-    await manager.queries.enqueue(["noop"] * count, [b"x"] * count, [0] * count)
+    queries = Queries(driver)
+    manager = QueueManager(queries)
+    if not await queries.has_table("pgqueuer"):
+        await queries.install()
+    await queries.enqueue(["noop"] * count, [b"x"] * count, [0] * count)
     done = 0
 
     @manager.entrypoint("noop")
