@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from json.encoder import c_make_encoder, encode_basestring
+from json.encoder import encode_basestring
 from typing import Any, NoReturn
 
 from app.domain.task import Json
@@ -145,25 +145,17 @@ def _constant(_name: str) -> NoReturn:
     raise ValueError("no JSON")
 
 
-def _prepared(make: Callable[..., Any]) -> Callable[[Any, int], Iterable[str]]:
+def _prepared(make: Callable[..., Callable[[Any, int], Iterable[str]]] | None) -> Callable[[Any, int], Iterable[str]]:
     """What the encoder makes anew for each value: half of the time that a small one takes. A cycle is nesting to it."""
-    chunks: Callable[[Any, int], Iterable[str]] = make(
-        None,
-        _writer.default,
-        encode_basestring,
-        None,
-        _writer.key_separator,
-        _writer.item_separator,
-        False,
-        False,
-        False,
-    )
-    return chunks
+    if make is None:  # an interpreter without it
+        return lambda value, _: _writer.iterencode(value)
+    separators = _writer.key_separator, _writer.item_separator
+    return make(None, _writer.default, encode_basestring, None, *separators, False, False, False)
 
 
 _strict = json.JSONDecoder(object_pairs_hook=_members, parse_float=_number, parse_constant=_constant)
 _writer = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_chunks = _writer.iterencode if c_make_encoder is None else _prepared(c_make_encoder)
+_chunks = _prepared(getattr(json.encoder, "c_make_encoder", None))
 _ascii_writer = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
