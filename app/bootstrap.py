@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import errno
 import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -35,8 +34,9 @@ from app.http.auth.metadata import ResourceMetadata
 from app.http.auth.tokens import AccessTokens
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
-from app.http.ops import Ops
-from app.http.readiness import Readiness, accepting, claiming, shared_checks
+from app.http.operations import Operations, authority, reason
+from app.http.readiness import Check, accepting, claiming
+from app.http.scrape import Scrape
 from app.http.server import PATH, Server
 from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
@@ -50,12 +50,12 @@ from app.methods.tools import Tools
 from app.settings import Settings
 from app.storage import migrate
 from app.storage.database import Database
-from app.storage.health import Health
 from app.storage.listener import Listener
 from app.storage.notifier import Notifier
 from app.storage.operator import Operator
 from app.storage.store import Store
 from app.storage.watches import Watches
+from app.telemetry import metrics
 from app.tools.catalogue import Catalogue
 from app.tools.registry import Registry
 from app.worker.maintenance.loop import repeat
@@ -118,16 +118,16 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
                 "API process. `openssl rand -hex 32` makes one"
             )
         stopped = asyncio.Event()
-        async with _operations(settings) as ready:
+        async with _operations(settings, "serve") as ops:
             await migrate.require_head(settings.direct(url) or url)
             async with (
                 _storage(settings, url, "perdure serve") as process,
                 _listener(settings, url) as listener,
-                _health(settings, url, "perdure serve", ready) as health,
-                _api(settings, process.store, registry, listener, keys) as address,
+                _shown(ops, url, process, listener) as checks,
+                _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
             ):
                 signals.on_stop(stopped.set)
-                ready.started(shared_checks(health, listener) | {"api": accepting(stopped)})
+                ops.ready.started(checks | {"api": accepting(stopped)})
                 log.info("serving", url=address)
                 await stopped.wait()
                 log.info("stopping")
@@ -145,16 +145,16 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
     with Signals() as signals:
         registry, url = load_tools(settings, modules), settings.require_database_url()
         _require_durable(registry)
-        async with _operations(settings) as ready:
+        async with _operations(settings, "worker") as ops:
             await migrate.require_head(settings.direct(url) or url)
             async with (
                 _storage(settings, url, "perdure worker") as process,
                 _listener(settings, url) as listener,
-                _health(settings, url, "perdure worker", ready) as health,
+                _shown(ops, url, process, listener) as checks,
             ):
-                runner = _runner(settings, process, registry, listener)
+                ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                 signals.on_stop(runner.stop)
-                ready.started(shared_checks(health, listener) | {"worker": claiming(lambda: runner.obstacle)})
+                ops.ready.started(checks | {"worker": claiming(lambda: runner.obstacle)})
                 all_ended = await runner.run()
         if not all_ended:
             _leave(0)
@@ -175,17 +175,17 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
         registry = load_tools(settings, modules)
         with _postgres(settings) as (url, data_dir):
             keys = settings.request_state_keys() or [secrets.token_bytes(32)]
-            async with _operations(settings) as readiness:
+            async with _operations(settings, "dev") as ops:
                 await migrate.upgrade(settings.direct(url) or url)
                 async with (
                     _storage(settings, url, "perdure dev") as process,
                     _listener(settings, url) as listener,
-                    _health(settings, url, "perdure dev", readiness) as health,
-                    _api(settings, process.store, registry, listener, keys) as address,
+                    _shown(ops, url, process, listener) as checks,
+                    _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
                 ):
-                    runner = _runner(settings, process, registry, listener)
+                    ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                     signals.on_stop(runner.stop)
-                    readiness.started(shared_checks(health, listener) | {"worker": claiming(lambda: runner.obstacle)})
+                    ops.ready.started(checks | {"worker": claiming(lambda: runner.obstacle)})
                     ready(Started(address, registry.names, url, data_dir))
                     all_ended = await runner.run()
         if not all_ended:
@@ -270,50 +270,26 @@ class Signals:
 
 
 @asynccontextmanager
-async def _operations(settings: Settings) -> AsyncIterator[Readiness]:
-    """Answer operators from the first moment to the last; gives what says whether the process is ready."""
-    readiness = Readiness()
-    ops = Ops(readiness, Guard([_authority(settings.ops_host), *settings.allowed_hosts], addresses=True))
+async def _operations(settings: Settings, role: str) -> AsyncIterator[Operations]:
+    """Answer operators from the first moment to the last."""
+    guard = Guard([authority(settings.ops_host), *settings.allowed_hosts], addresses=True)
+    operations = Operations(role, guard)
     if settings.ops_port is not None:
-        await _listen(ops, settings, settings.ops_port)
+        asked_for = "ops_port" in settings.model_fields_set
+        await operations.listen(settings.ops_host, settings.ops_port, required=asked_for)
     try:
-        yield readiness
+        async with _background("loop lag", metrics.watch_loop):
+            yield operations
     finally:
-        await ops.stop()
+        await operations.stop()
 
 
-async def _listen(ops: Ops, settings: Settings, port: int) -> None:
-    """A port that was asked for must be free, since probes and scrapers go there; the default one need not be."""
-    host = _authority(settings.ops_host)
-    try:
-        log.info("answering operators", url=f"http://{host}:{await ops.start(settings.ops_host, port)}")
-    except OSError as refused:
-        if refused.errno == errno.EADDRINUSE and "ops_port" not in settings.model_fields_set:
-            log.warning("no health and no metrics: the default port is taken; PERDURE_OPS_PORT sets another", port=port)
-            return
-        raise SettingsError(
-            f"The operations port cannot listen on {host}:{port} ({_reason(refused)}): "
-            "choose another with PERDURE_OPS_HOST and PERDURE_OPS_PORT"
-        ) from refused
-
-
-@asynccontextmanager
-async def _health(settings: Settings, url: str, name: str, ready: Readiness) -> AsyncIterator[Health]:
-    health = Health(url, name=f"{name} health")
-    try:
-        yield health
-    finally:
-        ready.stopping()
-        await health.close()
-
-
-def _authority(host: str) -> str:
-    """A host as it is written before a port."""
-    return f"[{host}]" if ":" in host else host
-
-
-def _reason(refused: OSError) -> str:
-    return os.strerror(refused.errno) if refused.errno and refused.errno > 0 else str(refused)
+def _shown(
+    operations: Operations, url: str, process: _Process, listener: Listener | None
+) -> AbstractAsyncContextManager[dict[str, Check]]:
+    """Show operators what every process has; gives the checks of it."""
+    pools = {"requests": process.database, "control": process.control_database}
+    return operations.showing(url, pools, listener)
 
 
 # -- the parts --------------------------------------------------------------------------------------------------------
@@ -324,6 +300,7 @@ class _Process:
     database: Database
     store: Store
     control: Store
+    control_database: Database
 
 
 @asynccontextmanager
@@ -334,11 +311,11 @@ async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Pr
         Database(url, name=f"{name} control", connections=CONTROL_CONNECTIONS, pooled=settings.pooled) as control,
     ):
         if not settings.notify:
-            yield _Process(database, Store(database), Store(control))
+            yield _Process(database, Store(database), Store(control), control)
             return
         notifier = Notifier(control)
         async with _background("notifier", notifier.run):
-            yield _Process(database, Store(database, notifier), Store(control, notifier))
+            yield _Process(database, Store(database, notifier), Store(control, notifier), control)
 
 
 @asynccontextmanager
@@ -356,12 +333,17 @@ async def _listener(settings: Settings, url: str) -> AsyncIterator[Listener | No
 
 @asynccontextmanager
 async def _api(
-    settings: Settings, store: Store, registry: Registry, listener: Listener | None, keys: Sequence[bytes]
+    settings: Settings,
+    store: Store,
+    registry: Registry,
+    listener: Listener | None,
+    keys: Sequence[bytes],
+    scrape: Scrape,
 ) -> AsyncIterator[str]:
     """Serve requests; gives the endpoint's URL."""
     async with (
         _access(settings) as (access, metadata),
-        _listening(settings, store, registry, listener, keys, access, metadata) as address,
+        _listening(settings, store, registry, listener, keys, access, metadata, scrape) as address,
     ):
         yield address
 
@@ -404,6 +386,7 @@ async def _listening(
     keys: Sequence[bytes],
     access: Access,
     metadata: ResourceMetadata | None,
+    scrape: Scrape,
 ) -> AsyncIterator[str]:
     watches = Watches(listener, poll_seconds=settings.poll_seconds)
     if settings.companion_tools:
@@ -418,10 +401,11 @@ async def _listening(
         stream_tasks=settings.max_stream_tasks,
         calls_per_minute=settings.max_calls_per_minute,
     )
+    scrape.limits = limits
     subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
     tools = Tools(store, catalogue, local, inline, limits, scopes=settings.call_scopes, private=settings.auth != "none")
     methods = Methods(tools, Tasks(store), subscriptions)
-    host = _authority(settings.host)
+    host = authority(settings.host)
     server = Server(
         Endpoint(methods, access, lenient_task_names=settings.lenient_task_names),
         Guard(settings.known_hosts(), settings.allowed_origins),
@@ -434,7 +418,7 @@ async def _listening(
         port = await server.start(settings.host, settings.port)
     except OSError as refused:
         raise SettingsError(
-            f"The API cannot listen on {host}:{settings.port} ({_reason(refused)}): "
+            f"The API cannot listen on {host}:{settings.port} ({reason(refused)}): "
             "choose another with --host and --port, or PERDURE_HOST and PERDURE_PORT"
         ) from refused
     try:

@@ -202,7 +202,8 @@ WITH heads AS MATERIALIZED (
         r.trace_context::text AS trace_context, won.ready_at AS waited_since
 )
 SELECT s.seen, {_TASK}, t.params, t.capabilities, t.revision, t.trace_context, t.failures,
-    (extract(epoch FROM t.deadline_at - clock_timestamp()) * 1000)::bigint AS remaining_ms
+    (extract(epoch FROM t.deadline_at - clock_timestamp()) * 1000)::bigint AS remaining_ms,
+    (extract(epoch FROM t.started_at - t.waited_since) * 1000)::float8 AS waited_ms
 FROM (SELECT count(*) AS seen FROM heads) AS s
 LEFT JOIN claimed AS t ON true
 ORDER BY t.priority, t.waited_since"""
