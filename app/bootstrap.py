@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, Self, TypeVar
 
+import asyncpg
 import structlog
 
 from app.embedded_pg import EmbeddedPostgres, first_reachable
@@ -51,6 +52,7 @@ from app.storage import migrate
 from app.storage.database import Database
 from app.storage.listener import Listener
 from app.storage.notifier import Notifier
+from app.storage.operator import Operator
 from app.storage.store import Store
 from app.storage.watches import Watches
 from app.telemetry import metrics
@@ -65,6 +67,9 @@ T = TypeVar("T")
 
 CONTROL_CONNECTIONS = 2
 """For claims, maintenance and notifications, beside the pool that requests and handlers share."""
+
+OPERATOR_SECONDS = 120.0
+"""A statement of an operator's command may take so long: a list of all that ever ended reads them."""
 
 RESTART_SECONDS = 1.0
 """After so long a background loop that has died is started again; twice as long after each further death in a row."""
@@ -185,6 +190,30 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
                     all_ended = await runner.run()
         if not all_ended:
             _leave(0)
+
+
+@asynccontextmanager
+async def operator(settings: Settings) -> AsyncIterator[Operator]:
+    """What an operator's command works with, over SQL alone.
+
+    Raises:
+        SettingsError, SchemaError, StoreUnavailable: it cannot work; the message says why.
+    """
+    url = settings.require_database_url()
+    await migrate.require_head(settings.direct(url) or url)
+    async with Database(
+        url,
+        name="perdure operator",
+        connections=CONTROL_CONNECTIONS,
+        statement_seconds=OPERATOR_SECONDS,
+        pooled=settings.pooled,
+    ) as database:
+        try:
+            yield Operator(database, Notifier(database) if settings.notify else None)
+        except asyncpg.InsufficientPrivilegeError as refused:
+            raise SettingsError(
+                "The role in DATABASE_URL may not do this: use the one that Perdure runs as"
+            ) from refused
 
 
 def load_tools(settings: Settings, modules: Sequence[str]) -> Registry:

@@ -49,7 +49,8 @@ def failure(error: Exception, message: Message | None, headers: Mapping[str, str
     request_id, revision = None if message is None else message.id, revision_of(message, headers)
     if isinstance(error, Rejected):
         refused(f"http_{error.status}")
-        body = error_body(request_id, code(ErrorKind.INVALID_REQUEST, revision), str(error))
+        kind = ErrorKind.INVALID_REQUEST if error.status < 500 else ErrorKind.UNAVAILABLE
+        body = error_body(request_id, code(kind, revision), str(error))
         return _json(error.status, body, error.headers)
     if isinstance(error, ProtocolError):
         refused("tool")

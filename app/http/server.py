@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import cast
 
 import structlog
 from aiohttp import web
@@ -105,11 +106,11 @@ class _Full(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say so, and hang up."""
-        if isinstance(transport, asyncio.Transport):
-            transport.write(
-                b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            )
-            transport.close()
+        writing = cast(asyncio.WriteTransport, transport)  # uvloop's is none of that class
+        writing.write(
+            b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
+        writing.close()
 
 
 @web.middleware
