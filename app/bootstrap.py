@@ -1,5 +1,6 @@
 """Where everything is wired: what a process is made of, and in which order it starts and stops.
 
+    all      the port for operators answers first, and stops last
     serve    schema check, database, notifier, listener ── API ── until a signal ── API ends its requests ── database
     worker   schema check, database, notifier, listener ── runner ── until a signal ── runner drains ── database
     dev      PostgreSQL, migration, then both; the API answers until the runner has drained
@@ -15,12 +16,13 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, Self, TypeVar
 
+import asyncpg
 import structlog
 
 from app.embedded_pg import EmbeddedPostgres, first_reachable
@@ -32,6 +34,9 @@ from app.http.auth.metadata import ResourceMetadata
 from app.http.auth.tokens import AccessTokens
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
+from app.http.operations import Operations, authority, reason
+from app.http.readiness import Check, accepting, claiming
+from app.http.scrape import Scrape
 from app.http.server import PATH, Server
 from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
@@ -47,8 +52,10 @@ from app.storage import migrate
 from app.storage.database import Database
 from app.storage.listener import Listener
 from app.storage.notifier import Notifier
+from app.storage.operator import Operator
 from app.storage.store import Store
 from app.storage.watches import Watches
+from app.telemetry import metrics
 from app.tools.catalogue import Catalogue
 from app.tools.registry import Registry
 from app.worker.maintenance.loop import repeat
@@ -60,6 +67,9 @@ T = TypeVar("T")
 
 CONTROL_CONNECTIONS = 2
 """For claims, maintenance and notifications, beside the pool that requests and handlers share."""
+
+OPERATOR_SECONDS = 120.0
+"""A statement of an operator's command may take so long: a list of all that ever ended reads them."""
 
 RESTART_SECONDS = 1.0
 """After so long a background loop that has died is started again; twice as long after each further death in a row."""
@@ -107,17 +117,20 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
                 "PERDURE_REQUEST_STATE_KEY is not set: it takes a secret of at least 32 characters, the same for every "
                 "API process. `openssl rand -hex 32` makes one"
             )
-        await migrate.require_head(settings.direct(url) or url)
         stopped = asyncio.Event()
-        async with (
-            _storage(settings, url, "perdure serve") as process,
-            _listener(settings, url) as listener,
-            _api(settings, process.store, registry, listener, keys) as address,
-        ):
-            signals.on_stop(stopped.set)
-            log.info("serving", url=address)
-            await stopped.wait()
-            log.info("stopping")
+        async with _operations(settings, "serve") as ops:
+            await migrate.require_head(settings.direct(url) or url)
+            async with (
+                _storage(settings, url, "perdure serve") as process,
+                _listener(settings, url) as listener,
+                _shown(ops, url, process, listener) as checks,
+                _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
+            ):
+                signals.on_stop(stopped.set)
+                ops.ready.started(checks | {"api": accepting(stopped)})
+                log.info("serving", url=address)
+                await stopped.wait()
+                log.info("stopping")
 
 
 async def worker(settings: Settings, modules: Sequence[str]) -> None:
@@ -132,11 +145,17 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
     with Signals() as signals:
         registry, url = load_tools(settings, modules), settings.require_database_url()
         _require_durable(registry)
-        await migrate.require_head(settings.direct(url) or url)
-        async with _storage(settings, url, "perdure worker") as process, _listener(settings, url) as listener:
-            runner = _runner(settings, process, registry, listener)
-            signals.on_stop(runner.stop)
-            all_ended = await runner.run()
+        async with _operations(settings, "worker") as ops:
+            await migrate.require_head(settings.direct(url) or url)
+            async with (
+                _storage(settings, url, "perdure worker") as process,
+                _listener(settings, url) as listener,
+                _shown(ops, url, process, listener) as checks,
+            ):
+                ops.scrape.worker = runner = _runner(settings, process, registry, listener)
+                signals.on_stop(runner.stop)
+                ops.ready.started(checks | {"worker": claiming(lambda: runner.obstacle)})
+                all_ended = await runner.run()
         if not all_ended:
             _leave(0)
 
@@ -155,19 +174,46 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
     with Signals() as signals:
         registry = load_tools(settings, modules)
         with _postgres(settings) as (url, data_dir):
-            await migrate.upgrade(settings.direct(url) or url)
             keys = settings.request_state_keys() or [secrets.token_bytes(32)]
-            async with (
-                _storage(settings, url, "perdure dev") as process,
-                _listener(settings, url) as listener,
-                _api(settings, process.store, registry, listener, keys) as address,
-            ):
-                runner = _runner(settings, process, registry, listener)
-                signals.on_stop(runner.stop)
-                ready(Started(address, registry.names, url, data_dir))
-                all_ended = await runner.run()
+            async with _operations(settings, "dev") as ops:
+                await migrate.upgrade(settings.direct(url) or url)
+                async with (
+                    _storage(settings, url, "perdure dev") as process,
+                    _listener(settings, url) as listener,
+                    _shown(ops, url, process, listener) as checks,
+                    _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
+                ):
+                    ops.scrape.worker = runner = _runner(settings, process, registry, listener)
+                    signals.on_stop(runner.stop)
+                    ops.ready.started(checks | {"worker": claiming(lambda: runner.obstacle)})
+                    ready(Started(address, registry.names, url, data_dir))
+                    all_ended = await runner.run()
         if not all_ended:
             _leave(0)
+
+
+@asynccontextmanager
+async def operator(settings: Settings) -> AsyncIterator[Operator]:
+    """What an operator's command works with, over SQL alone.
+
+    Raises:
+        SettingsError, SchemaError, StoreUnavailable: it cannot work; the message says why.
+    """
+    url = settings.require_database_url()
+    await migrate.require_head(settings.direct(url) or url)
+    async with Database(
+        url,
+        name="perdure operator",
+        connections=CONTROL_CONNECTIONS,
+        statement_seconds=OPERATOR_SECONDS,
+        pooled=settings.pooled,
+    ) as database:
+        try:
+            yield Operator(database, Notifier(database) if settings.notify else None)
+        except asyncpg.InsufficientPrivilegeError as refused:
+            raise SettingsError(
+                "The role in DATABASE_URL may not do this: use the one that Perdure runs as"
+            ) from refused
 
 
 def load_tools(settings: Settings, modules: Sequence[str]) -> Registry:
@@ -220,11 +266,41 @@ class Signals:
         self._loop.call_soon_threadsafe(lambda: self._stop())
 
 
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _operations(settings: Settings, role: str) -> AsyncIterator[Operations]:
+    """Answer operators from the first moment to the last."""
+    guard = Guard([authority(settings.ops_host), *settings.allowed_hosts], addresses=True)
+    operations = Operations(role, guard)
+    if settings.ops_port is not None:
+        asked_for = "ops_port" in settings.model_fields_set
+        await operations.listen(settings.ops_host, settings.ops_port, required=asked_for)
+    try:
+        async with _background("loop lag", metrics.watch_loop):
+            yield operations
+    finally:
+        await operations.stop()
+
+
+def _shown(
+    operations: Operations, url: str, process: _Process, listener: Listener | None
+) -> AbstractAsyncContextManager[dict[str, Check]]:
+    """Show operators what every process has; gives the checks of it."""
+    pools = {"requests": process.database, "control": process.control_database}
+    return operations.showing(url, pools, listener)
+
+
+# -- the parts --------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class _Process:
     database: Database
     store: Store
     control: Store
+    control_database: Database
 
 
 @asynccontextmanager
@@ -235,11 +311,11 @@ async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Pr
         Database(url, name=f"{name} control", connections=CONTROL_CONNECTIONS, pooled=settings.pooled) as control,
     ):
         if not settings.notify:
-            yield _Process(database, Store(database), Store(control))
+            yield _Process(database, Store(database), Store(control), control)
             return
         notifier = Notifier(control)
         async with _background("notifier", notifier.run):
-            yield _Process(database, Store(database, notifier), Store(control, notifier))
+            yield _Process(database, Store(database, notifier), Store(control, notifier), control)
 
 
 @asynccontextmanager
@@ -257,12 +333,17 @@ async def _listener(settings: Settings, url: str) -> AsyncIterator[Listener | No
 
 @asynccontextmanager
 async def _api(
-    settings: Settings, store: Store, registry: Registry, listener: Listener | None, keys: Sequence[bytes]
+    settings: Settings,
+    store: Store,
+    registry: Registry,
+    listener: Listener | None,
+    keys: Sequence[bytes],
+    scrape: Scrape,
 ) -> AsyncIterator[str]:
     """Serve requests; gives the endpoint's URL."""
     async with (
         _access(settings) as (access, metadata),
-        _listening(settings, store, registry, listener, keys, access, metadata) as address,
+        _listening(settings, store, registry, listener, keys, access, metadata, scrape) as address,
     ):
         yield address
 
@@ -305,6 +386,7 @@ async def _listening(
     keys: Sequence[bytes],
     access: Access,
     metadata: ResourceMetadata | None,
+    scrape: Scrape,
 ) -> AsyncIterator[str]:
     watches = Watches(listener, poll_seconds=settings.poll_seconds)
     if settings.companion_tools:
@@ -319,10 +401,11 @@ async def _listening(
         stream_tasks=settings.max_stream_tasks,
         calls_per_minute=settings.max_calls_per_minute,
     )
+    scrape.limits = limits
     subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
     tools = Tools(store, catalogue, local, inline, limits, scopes=settings.call_scopes, private=settings.auth != "none")
     methods = Methods(tools, Tasks(store), subscriptions)
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = authority(settings.host)
     server = Server(
         Endpoint(methods, access, lenient_task_names=settings.lenient_task_names),
         Guard(settings.known_hosts(), settings.allowed_origins),
@@ -334,9 +417,8 @@ async def _listening(
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as refused:
-        reason = os.strerror(refused.errno) if refused.errno and refused.errno > 0 else str(refused)
         raise SettingsError(
-            f"The API cannot listen on {host}:{settings.port} ({reason}): "
+            f"The API cannot listen on {host}:{settings.port} ({reason(refused)}): "
             "choose another with --host and --port, or PERDURE_HOST and PERDURE_PORT"
         ) from refused
     try:

@@ -32,6 +32,10 @@ def _split(value: Any) -> Any:
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
+OpsPort = Annotated[Annotated[int, Field(ge=0, le=65535)] | None, BeforeValidator(lambda v: None if v == "off" else v)]
+"""A port, or None where it is written `off`."""
+
+
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 """Written with commas between."""
 
@@ -75,9 +79,19 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="The address that the API listens on.")
     port: int = Field(default=8765, ge=0, le=65535, description="The TCP port that the API listens on; 0: a free one.")
+    ops_host: str = Field(
+        default="127.0.0.1",
+        description="The address that health, metrics and what else is for operators are served on.",
+    )
+    ops_port: OpsPort = Field(
+        default=8766,
+        description="The TCP port for operators; 0: a free one; off: none. A process that finds the default one taken, "
+        "as a worker does beside an API on one machine, warns and goes on without; one that is set must be free.",
+    )
     allowed_hosts: Names = Field(
         default=(),
-        description="Names, separated by commas, that clients may know the API by beside local ones; * for any.",
+        description="Names, separated by commas, that clients may know the API by beside local ones, and probes and "
+        "scrapers the operations port; * for any.",
     )
     allowed_origins: Names = Field(
         default=(),

@@ -18,6 +18,7 @@ COUNTS = {
     "max_connections",
     "database_connections",
     "port",
+    "ops_port",
     "slots",
     "max_live_tasks",
     "max_inline_calls",
@@ -25,6 +26,9 @@ COUNTS = {
     "max_stream_tasks",
 }
 READ_BY = {
+    "allow_anonymous": "check_exposure",
+    "allowed_hosts": "known_hosts",
+    "broader_scopes": "scopes",
     "database_url": "require_database_url",
     "direct_url": "direct",
     "request_state_key": "request_state_keys",

@@ -9,7 +9,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from app.cli import call, demo, dev, keys, migrate, serve, worker
+from app.cli import call, check, demo, dev, healthcheck, keys, migrate, roles, serve, tasks, tools, worker, workers
 from app.errors import PerdureError
 from app.telemetry import logs
 from app.version import __version__
@@ -28,6 +28,12 @@ cli.command("worker")(worker.worker)
 cli.command("dev")(dev.dev)
 cli.command("call")(call.call)
 cli.command("migrate")(migrate.migrate)
+cli.command("roles")(roles.roles)
+cli.add_typer(tasks.tasks, name="tasks")
+cli.command("workers")(workers.workers)
+cli.command("tools")(tools.tools)
+cli.command("check")(check.check)
+cli.command("healthcheck")(healthcheck.healthcheck)
 cli.command("demo")(demo.demo)
 cli.add_typer(keys.keys, name="keys")
 

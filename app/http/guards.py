@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from ipaddress import ip_address
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ANY = "*"
@@ -21,21 +22,28 @@ class Guard:
     Args:
         hosts: names, without a port, that this server is known by beside local ones; `*` for any.
         origins: origins such as `https://app.example.com` whose pages may call it beside local ones; `*` for any.
+        addresses: whether it is known by any IP address too. Rebinding needs a name, so that this lets no page in;
+            probes and scrapers go to the address of each process.
     """
 
-    def __init__(self, hosts: Collection[str] = (), origins: Collection[str] = ()) -> None:
+    def __init__(self, hosts: Collection[str] = (), origins: Collection[str] = (), *, addresses: bool = False) -> None:
+        self._addresses = addresses
         self._hosts = LOCAL | {host.lower() for host in hosts}
         self._origins = {origin.lower().rstrip("/") for origin in origins}
 
     def objection(self, headers: Mapping[str, str]) -> str | None:
         """Why a request with these headers is refused, None for one that is not."""
         host = headers.get("Host", "").lower()
-        if ANY not in self._hosts and _name(host) not in self._hosts:
+        if not self._is_known(host):
             return "Forbidden: this server is not known by the name in the Host header"
         origin = headers.get("Origin", "").lower()
         if "Origin" in headers and not self._is_allowed(origin):
             return "Forbidden: pages of this Origin may not call this server"
         return None
+
+    def _is_known(self, host: str) -> bool:
+        name = _name(host)
+        return ANY in self._hosts or name in self._hosts or (self._addresses and name is not None and _is_address(name))
 
     def _is_allowed(self, origin: str) -> bool:
         if ANY in self._origins or origin in self._origins:
@@ -48,3 +56,11 @@ def _name(authority: str) -> str | None:
     """The name in a host with or without a port; None for what is no host."""
     match = _AUTHORITY.fullmatch(authority)
     return match and match[1]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import cast
 
 import structlog
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
+from app.http import connections
 from app.http.auth.metadata import ResourceMetadata
 from app.http.endpoint import METHOD, Endpoint
 from app.http.guards import Guard
 from app.http.replies import Rejected, failure
 
 log = structlog.get_logger(__name__)
-
-# aiohttp reports every request that breaks the rules of HTTP as an error of ours, with a traceback: whoever reaches
-# the port could fill the log.
-_connections = logging.getLogger(f"{__name__}.connections")
-_connections.addFilter(lambda record: not _is_bad_request(record))
 
 PATH = "/mcp"
 MAX_BODY = 4 * 1024 * 1024
@@ -73,7 +67,7 @@ class Server:
             handler_cancellation=True,
             keepalive_timeout=IDLE_SECONDS,
             shutdown_timeout=0.1,  # for what has not ended though it was told to, and was given its time
-            logger=_connections,
+            logger=connections.logger,
             auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
         )
 
@@ -145,10 +139,6 @@ async def _go_on(request: web.Request) -> web.StreamResponse | None:
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     request.writer.output_size = 0  # the response itself has not begun
     return None
-
-
-def _is_bad_request(record: logging.LogRecord) -> bool:
-    return record.exc_info is not None and isinstance(record.exc_info[1], HttpProcessingError)
 
 
 def _guarded(guard: Guard) -> Middleware:

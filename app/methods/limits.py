@@ -70,6 +70,16 @@ class Limits:
         self._calling: Counter[str] = Counter()
         self._streaming: Counter[str] = Counter()
 
+    @property
+    def open_streams(self) -> int:
+        """Subscriptions that are open in this process."""
+        return self._streaming.total()
+
+    @property
+    def waiting_calls(self) -> int:
+        """Calls that wait in this process for their answer."""
+        return self._calling.total()
+
     def call(self, owner: str) -> None:
         """Count one more call of a tool in (core, "Tools", "Security Considerations").
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -72,6 +73,15 @@ async def _keep(_: asyncpg.Connection[Any]) -> None:
     """Give a connection back as it is: no statement of the store leaves session state, and a RESET is a round trip."""
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How busy a pool is: the most connections that it opens, how many are in use, how many statements wait for one."""
+
+    limit: int
+    used: int
+    waiting: int
+
+
 class Database:
     """A pool of connections with a fair queue before it, and retries for faults that pass.
 
@@ -111,6 +121,7 @@ class Database:
         self._limit = "; ".join(f"SET LOCAL {setting} = {value}" for setting, value in limits.items())
         # asyncpg's own queue lets late callers overtake; this one is first come, first served.
         self._turn = asyncio.Semaphore(connections)
+        self._asking = 0
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def __aenter__(self) -> Self:
@@ -143,6 +154,11 @@ class Database:
                     await self._pool.close()
             except TimeoutError:
                 self._pool.terminate()
+
+    @property
+    def use(self) -> Use:
+        """How busy the pool is."""
+        return Use(self._connections, min(self._asking, self._connections), max(0, self._asking - self._connections))
 
     async def fetch(self, statement: str, *args: object) -> list[asyncpg.Record]:
         """Run one statement as its own transaction, again after a passing fault.
@@ -182,12 +198,16 @@ class Database:
         """One connection of the pool, in the order of asking."""
         if self._pool is None:
             raise AssertionError("the database is used before it was opened")
-        async with self._turn:
-            connection = await self._pool.acquire()
-            try:
-                yield connection  # type: ignore[misc]  # a proxy with the connection's methods
-            finally:
-                await self._give_back(self._pool, connection)
+        self._asking += 1
+        try:
+            async with self._turn:
+                connection = await self._pool.acquire()
+                try:
+                    yield connection  # type: ignore[misc]  # a proxy with the connection's methods
+                finally:
+                    await self._give_back(self._pool, connection)
+        finally:
+            self._asking -= 1
 
     async def _give_back(self, pool: asyncpg.Pool[asyncpg.Record], connection: Any) -> None:
         """A connection that was lost cannot be given back; what its user met with, a cancel above all, stands."""

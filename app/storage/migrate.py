@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,28 @@ async def require_head(url: str) -> None:
     raise SchemaError(f"The database is at revision {found}, this release needs {head}: run `perdure migrate`")
 
 
+class Standing(StrEnum):
+    """How a database's revision stands to this release's."""
+
+    NONE = "no tables"
+    BEHIND = "behind"
+    HEAD = "head"
+    NEWER = "newer"
+
+
+def standing(found: str | None) -> Standing:
+    """Compare a database's revision with this release's.
+
+    A newer one is nothing to a process that runs: migrations first expand, so that the release before goes on.
+    """
+    known = _known()
+    if found is None:
+        return Standing.NONE
+    if found not in known:
+        return Standing.NEWER
+    return Standing.HEAD if found == known[0] else Standing.BEHIND
+
+
 def alembic_config() -> Config:
     """Alembic's configuration, with the migrations of this release: beside the code in a wheel, else the checkout's."""
     package = Path(__file__).parents[1]
@@ -101,8 +125,14 @@ def _scripts() -> ScriptDirectory:
     return ScriptDirectory.from_config(alembic_config())
 
 
+@cache
+def _known() -> tuple[str, ...]:
+    """All revisions of this release, the newest first."""
+    return tuple(script.revision for script in _scripts().walk_revisions())
+
+
 def _check_known(found: str | None) -> None:
-    if found is not None and found not in {script.revision for script in _scripts().walk_revisions()}:
+    if standing(found) is Standing.NEWER:
         raise SchemaError(
             f"The database is at revision {found}, which this release does not know: a newer one has migrated it. "
             "Run that release; the `perdure migrate` of this one cannot go back"

@@ -43,17 +43,28 @@ class Notifier:
             self._ready.add(task.tool)
         self._work.set()
 
+    def purged(self, task_ids: Iterable[UUID]) -> None:
+        """A commit deleted these tasks."""
+        self._changed.update(task_ids)
+        self._work.set()
+
     async def run(self) -> None:
         """Send until cancelled."""
         while True:
             await self._work.wait()
-            self._work.clear()
-            ready, self._ready = self._ready, set()
-            changed, self._changed = self._changed, set()
-            try:
-                await self._send(ready, changed)
-            except FAULTS as fault:  # among others: the server's queue is full
-                log.warning("notification lost; others see the change when they poll", fault=type(fault).__name__)
+            await self.send()
+
+    async def send(self) -> None:
+        """Send what there is now, for a process that makes changes and leaves; `run` does so again and again."""
+        self._work.clear()
+        ready, self._ready = self._ready, set()
+        changed, self._changed = self._changed, set()
+        if not changed:
+            return
+        try:
+            await self._send(ready, changed)
+        except FAULTS as fault:  # among others: the server's queue is full
+            log.warning("notification lost; others see the change when they poll", fault=type(fault).__name__)
 
     async def _send(self, ready: set[str], changed: set[UUID]) -> None:
         payloads = [(READY, text) for text in chunks(sorted(ready))]

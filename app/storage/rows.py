@@ -106,6 +106,7 @@ def claim(row: Record, worker_id: UUID, history: Iterable[Record]) -> Claim:
         answers=answers,
         questions=questions,
         failures=row["failures"],
+        waited_ms=row["waited_ms"],
     )
 
 

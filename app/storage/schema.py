@@ -143,6 +143,21 @@ Index("tasks_running", tasks.c.worker_id, postgresql_where=text("worker_id IS NO
 Index("tasks_deadline", tasks.c.deadline_at, postgresql_where=text("deadline_at IS NOT NULL"))
 Index("tasks_live_of_owner", tasks.c.owner, postgresql_where=text("finished_at IS NULL"))
 Index("tasks_expires", tasks.c.expires_at, postgresql_where=text("expires_at IS NOT NULL"))
+Index(
+    "tasks_by_status",
+    tasks.c.status,
+    tasks.c.task_id,
+    postgresql_where=text("status IN ('input_required', 'failed', 'cancelled')"),
+)
+# Tasks end in about the order in which their rows lie, and this costs next to nothing as they do. Without its predicate
+# it would be taken for live tasks too, and those lie everywhere.
+Index(
+    "tasks_finished",
+    tasks.c.finished_at,
+    postgresql_using="brin",
+    postgresql_with={"autosummarize": "on"},
+    postgresql_where=text("finished_at IS NOT NULL"),
+)
 
 task_requests = Table(
     "task_requests",
@@ -157,6 +172,7 @@ task_requests = Table(
     Column("timeout_ms", BigInteger, comment="How long one attempt may run; NULL: as long as it takes."),
     Column("answer_within_ms", BigInteger, nullable=False, comment="How long a question may wait."),
     Column("loss_limit", Integer, nullable=False, comment="How many lost workers it survives."),
+    Column("ttl_ms", BigInteger, comment="Lifetime from creation that the task was given; NULL: no limit."),
     # A duration that no timestamp can hold would make the claim of every worker fail, for as long as its row is there.
     CheckConstraint(f"retention_ms BETWEEN 0 AND {LONGEST_MS}", name="retention_ms"),
     CheckConstraint(f"timeout_ms BETWEEN 1 AND {LONGEST_MS}", name="timeout_ms"),
@@ -353,6 +369,15 @@ VIEWS = {
     "queue_health": (QUEUE_HEALTH, "One row a tool: how much waits and runs, the oldest wait, and its live workers."),
 }
 
+TASK_ID_AT = """\
+CREATE FUNCTION perdure.task_id_at(moment timestamptz) RETURNS uuid
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+RETURN (lpad(to_hex((extract(epoch FROM moment) * 1000)::bigint), 12, '0') || '70008000000000000000')::uuid"""
+TASK_ID_AT_COMMENT = (
+    "The lowest id of a task that was created then: task_id >= perdure.task_id_at(now() - interval ''1 hour'') reads "
+    "the primary key only from there on."
+)
+
 
 def _view_ddl() -> list[str]:
     made = []
@@ -363,5 +388,6 @@ def _view_ddl() -> list[str]:
 
 
 event.listen(metadata, "before_create", DDL(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))  # type: ignore[no-untyped-call]
-for _statement in _view_ddl():
+_FUNCTION_DDL = (TASK_ID_AT, f"COMMENT ON FUNCTION {SCHEMA}.task_id_at IS '{TASK_ID_AT_COMMENT}'")
+for _statement in (*_view_ddl(), *_FUNCTION_DDL):
     event.listen(metadata, "after_create", DDL(_statement))  # type: ignore[no-untyped-call]

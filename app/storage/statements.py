@@ -61,8 +61,8 @@ WITH t AS (
 ), request AS (
     INSERT INTO perdure.task_requests (
         task_id, method, params, capabilities, revision, trace_context,
-        retention_ms, timeout_ms, answer_within_ms, loss_limit)
-    SELECT t.task_id, $8, $9, $10, $11, $12, $13, $14, $15, $16 FROM t
+        retention_ms, timeout_ms, answer_within_ms, loss_limit, ttl_ms)
+    SELECT t.task_id, $8, $9, $10, $11, $12, $13, $14, $15, $16, $7::bigint FROM t
 ), key AS (
     INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint)
     SELECT t.owner, t.tool, $17::bytea, t.task_id, $18::bytea FROM t WHERE $17::bytea IS NOT NULL
@@ -127,13 +127,14 @@ WITH parked AS MATERIALIZED (
 )
 SELECT {_TASK}, c.recorded FROM t CROSS JOIN counted AS c"""
 
-# $1 task_id $2 owner $3 how its caller must be answered for it to be cancelled, or NULL.
-# One UPDATE: a task that no worker runs ends, one that runs is marked for its worker.
-CANCEL = f"""
+
+def cancel(which: str) -> str:
+    """The transition, for these tasks: one that no worker runs ends, one that runs is marked for its worker."""
+    return f"""
 WITH h AS MATERIALIZED (
     SELECT t.task_id, t.created_at, t.ttl_ms, {_AT}
     FROM perdure.tasks AS t
-    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL AND t.reply = coalesce($3, t.reply)
+    WHERE t.finished_at IS NULL AND {which}
     FOR NO KEY UPDATE
 )
 UPDATE perdure.tasks AS t
@@ -152,6 +153,10 @@ FROM h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
 RETURNING {_TASK}"""
+
+
+# $1 task_id $2 owner $3 how its caller must be answered for it to be cancelled, or NULL.
+CANCEL = cancel("t.task_id = $1 AND t.owner = $2 AND t.reply = coalesce($3, t.reply)")
 
 # $1 worker_id $2 tools $3 limit. Index tasks_ready: the heads of each tool and priority, so that rows which this
 # worker may not take are never stepped over. `now()`, because no index can use clock_timestamp(). Never waits for a
@@ -197,7 +202,8 @@ WITH heads AS MATERIALIZED (
         r.trace_context::text AS trace_context, won.ready_at AS waited_since
 )
 SELECT s.seen, {_TASK}, t.params, t.capabilities, t.revision, t.trace_context, t.failures,
-    (extract(epoch FROM t.deadline_at - clock_timestamp()) * 1000)::bigint AS remaining_ms
+    (extract(epoch FROM t.deadline_at - clock_timestamp()) * 1000)::bigint AS remaining_ms,
+    (extract(epoch FROM t.started_at - t.waited_since) * 1000)::float8 AS waited_ms
 FROM (SELECT count(*) AS seen FROM heads) AS s
 LEFT JOIN claimed AS t ON true
 ORDER BY t.priority, t.waited_since"""

@@ -16,6 +16,7 @@ from app.storage import callers, due, fleet, rows
 from app.storage import statements as sql
 from app.storage.database import Database
 from app.storage.rows import CatalogueRow, Holding, Newer
+from app.telemetry import metrics
 
 if TYPE_CHECKING:
     from app.storage.notifier import Notifier
@@ -137,6 +138,7 @@ class Store:
             if state is None:
                 raise AssertionError("a task that exists belongs to another owner")
             return self._changed(state.task, ready=True)
+        metrics.created(new.tool)
         return self._changed(rows.task(row), ready=True)
 
     async def count_live(self, owner: str, limit: int) -> int:
@@ -245,6 +247,7 @@ class Store:
         if row is None:
             row = await self._db.fetchrow(sql.OWN_STEP, claim.task_id, claim.epoch, name)
         if row is None:
+            metrics.STALE.inc()
             raise StaleAttempt("The attempt no longer holds its task; the step was not recorded.")
         stands: Json = row["value"]
         return stands
@@ -364,6 +367,7 @@ class Store:
         if row is None and own is not None:
             row = await self._db.fetchrow(own, claim.task_id, claim.epoch)
         if row is None:
+            metrics.STALE.inc()
             raise StaleAttempt("The attempt no longer holds its task; nothing was written.")
         return self._changed(rows.task(row))
 

@@ -101,6 +101,10 @@ class Catalogue:
             shared = await self._recent(self._unknown)
         return shared.get(name)
 
+    def lists(self, name: str) -> bool:
+        """Whether a tool of this name was there when the list was last read."""
+        return name in self._local or name in (self._shared or {})
+
     async def edition(self) -> int:
         """Changes when `entries` would show another list, or other definitions.
 

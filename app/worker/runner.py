@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,10 +17,11 @@ from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener
 from app.storage.store import Store
+from app.telemetry import metrics, traces
 from app.tools.registry import Registry
 from app.tools.transactions import Transactions
 from app.version import __version__
-from app.worker.attempt import CANCEL_SECONDS, Attempt
+from app.worker.attempt import CANCEL_SECONDS, FAULTY, Attempt
 from app.worker.heartbeat import Heartbeat
 from app.worker.loopwatch import LoopWatch
 from app.worker.maintenance import expire, publish, purge, rescue
@@ -83,6 +85,8 @@ class Runner:
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._started = False
+        self._claims_fail = False
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
         loop = asyncio.get_running_loop()
@@ -95,6 +99,27 @@ class Runner:
             on_fence=partial(_call_soon, loop, self._stop_all),
             on_lost=partial(_call_soon, loop, self._abandon_all),
         )
+
+    @property
+    def slots(self) -> int:
+        """How many attempts run at once at the most."""
+        return self._slots
+
+    @property
+    def running(self) -> int:
+        """How many attempts run."""
+        return len(self._running)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why it claims nothing now, however many slots are free; None while it does."""
+        if self._stopping.is_set():
+            return "draining"
+        if not self._started:
+            return "starting"
+        if not self._heartbeat.alive:
+            return "no lease"
+        return "claims fail" if self._claims_fail else None
 
     def stop(self) -> None:
         """Ask the worker to stop: no more claims, handlers get the grace, and `run` returns."""
@@ -118,6 +143,7 @@ class Runner:
             if self._listener is not None:
                 self._listener.on_ready(list(self._tools), self._wake.set)
                 self._listener.on_changed(self._changed)
+            self._started = True
             log.info("worker started", tools=list(self._tools), slots=self._slots)
             loops += [asyncio.create_task(loop) for loop in self._loops()]
             await self._claim_until_stopped()
@@ -140,7 +166,9 @@ class Runner:
             if self._heartbeat.alive and len(self._running) < self._slots:
                 try:
                     await self._claim()
+                    self._claims_fail = False
                 except StoreUnavailable:
+                    self._claims_fail = True
                     log.warning("cannot claim: the task store cannot be reached")
             try:
                 async with asyncio.timeout(self._poll):
@@ -173,7 +201,7 @@ class Runner:
     async def _attempt(self, attempt: Attempt) -> None:
         claim = attempt.claim
         try:
-            await attempt.run()
+            await _observed(attempt)
         except Exception:
             log.exception("attempt broke off; its task will be released", tool=attempt.tool)
         finally:
@@ -253,6 +281,27 @@ class Runner:
             repeat("purge", purge.INTERVAL_SECONDS, lambda: purge.purge(store)),
             repeat("publish", publish.INTERVAL_SECONDS, lambda: publish.publish(store, self._registry)),
         ]
+
+
+async def _observed(attempt: Attempt) -> None:
+    """Run an attempt, and tell operators how it went."""
+    claim, started = attempt.claim, time.perf_counter()
+    with traces.attempt(attempt.tool, claim.epoch, claim.trace_context) as span:
+        log.debug("attempt begins", task_id=str(claim.task_id), tool=attempt.tool, attempt=claim.epoch)
+        try:
+            await attempt.run()
+        finally:
+            seconds = time.perf_counter() - started
+            metrics.attempt_ended(attempt.tool, attempt.outcome, claim.waited_ms / 1000, seconds)
+            span.ended(attempt.outcome, failed=attempt.outcome in FAULTY)
+            log.info(
+                "attempt",
+                tool=attempt.tool,
+                attempt=claim.epoch,
+                outcome=attempt.outcome.value,
+                queue_ms=round(claim.waited_ms, 1),
+                run_ms=round(seconds * 1000, 1),
+            )
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None], *_: object) -> None:

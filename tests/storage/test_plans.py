@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.storage import callers, due, fleet
+from app.storage import callers, due, fleet, inspection, steering
 from app.storage import statements as sql
 from app.storage.store import EXPIRED, FORGOTTEN, LISTED, LOST, OVERDUE, STILL_KNOWN, TIMED_OUT, UNANSWERED
 
@@ -116,6 +116,18 @@ STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
     "FORGET_WORKERS": (fleet.FORGET_WORKERS, [str(FORGOTTEN)], {"tasks_running"}),
     "PUBLISH_TOOLS": (fleet.PUBLISH_TOOLS, ["{tool-1}", '{"{}"}', '{"{}"}', "{1}"], set()),
     "READ_TOOLS": (fleet.READ_TOOLS, [str(LISTED)], set()),
+    "SHOW": (inspection.SHOW, [SOME_ID, "1000", "100"], {"tasks_pkey", "task_requests_pkey", "task_outcomes_pkey"}),
+    "QUESTIONS": (
+        inspection.QUESTIONS,
+        ["100", SOME_ID, "1000", "10"],
+        {"tasks_by_status", "task_input_requests_pkey", "task_input_responses_pkey"},
+    ),
+    "WORKERS": (inspection.WORKERS, ["100"], {"tasks_running"}),
+    "TOOLS": (inspection.TOOLS, ["100"], set()),
+    "OWNERS": (steering.OWNERS, [SOME_IDS], {"tasks_pkey"}),
+    "ENDED_REQUESTS": (steering.ENDED_REQUESTS, [SOME_IDS], {"tasks_pkey", "task_requests_pkey"}),
+    "CANCEL_MANY": (steering.CANCEL_MANY, [SOME_IDS], {"tasks_pkey", "task_requests_pkey"}),
+    "PURGE_ENDED": (steering.PURGE_ENDED, [SOME_IDS], {"tasks_pkey"}),
 }
 SMALL = {"workers", "tools"}
 """Tables of a handful of rows, which are read as a whole."""
@@ -153,7 +165,7 @@ async def plans_of(connection: asyncpg.Connection[Any], statement: str, argument
 
 
 def test_every_statement_is_looked_at() -> None:
-    constants = [item for module in (sql, callers, due, fleet) for item in vars(module).items()]
+    constants = [item for module in (sql, callers, due, fleet, inspection, steering) for item in vars(module).items()]
     verbs = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
     whole = {name for name, text in constants if isinstance(text, str) and verbs.match(text)}
     assert {name for name in whole if not name.startswith("_")} == STATEMENTS.keys()
@@ -172,7 +184,7 @@ async def test_hot_statements_read_no_table_from_end_to_end(filled: asyncpg.Conn
 
 
 async def test_statements_for_many_rows_lock_them_in_the_order_of_their_ids(filled: asyncpg.Connection[Any]) -> None:
-    for name in ("RELEASE", "RESCUE", "EXPIRE", "PURGE"):
+    for name in ("RELEASE", "RESCUE", "EXPIRE", "PURGE", "CANCEL_MANY", "PURGE_ENDED"):
         statement, arguments, _ = STATEMENTS[name]
         locks = [node for node in await plans_of(filled, statement, arguments) if node["Node Type"] == "LockRows"]
         assert len(locks) == 2, name

@@ -155,6 +155,9 @@ FROM pg_attribute LEFT JOIN pg_attrdef AS d ON adrelid = attrelid AND adnum = at
 WHERE attnum > 0 AND attrelid IN (
     SELECT oid FROM pg_class WHERE relnamespace = 'perdure'::regnamespace AND relkind IN ('r', 'v'))
 UNION ALL
+SELECT 'function', oid::regprocedure::text, pg_get_functiondef(oid) || obj_description(oid, 'pg_proc')
+FROM pg_proc WHERE pronamespace = 'perdure'::regnamespace
+UNION ALL
 SELECT 'relation', oid::regclass::text, concat_ws(' ', relkind, reloptions::text, obj_description(oid, 'pg_class'),
     CASE WHEN relkind = 'v' THEN pg_get_viewdef(oid) END)
 FROM pg_class WHERE relnamespace = 'perdure'::regnamespace AND relkind IN ('r', 'v', 'i')"""

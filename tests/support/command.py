@@ -64,6 +64,7 @@ def perdure(folder: Path, *arguments: str | Path, **environment: str) -> Iterato
     folder.mkdir(exist_ok=True)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "DATABASE_URL"))}
     clean["PERDURE_REQUEST_STATE_KEY"] = STATE_KEY
+    clean["PERDURE_OPS_PORT"] = "off"
     kept = {name: value for name, value in os.environ.items() if name.startswith("PERDURE_POSTGRES_")}
     command = [sys.executable, "-W", "error", "-m", "app", *map(str, arguments)]
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
