@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import cast
 
@@ -17,6 +18,7 @@ from app.http.guards import Guard
 from app.http.replies import Rejected, failure
 
 log = structlog.get_logger(__name__)
+_requests = logging.getLogger(__name__)
 
 PATH = "/mcp"
 MAX_BODY = 4 * 1024 * 1024
@@ -120,7 +122,7 @@ class _Full(asyncio.Protocol):
 
 @web.middleware
 async def log_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """One line a request: never a task's id, an argument, or who called."""
+    """One line a request: never a task's id, an argument, or who called. One that went well is for debugging."""
     started = time.perf_counter()
     status = 499  # the client left
     try:
@@ -132,8 +134,10 @@ async def log_requests(request: web.Request, handler: Handler) -> web.StreamResp
     else:
         return response
     finally:
-        milliseconds = round((time.perf_counter() - started) * 1000, 1)
-        log.info("request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
+        if status >= 400 or _requests.isEnabledFor(logging.DEBUG):
+            milliseconds = round((time.perf_counter() - started) * 1000, 1)
+            tell = log.info if status >= 400 else log.debug
+            tell("request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
 
 
 async def _go_on(request: web.Request) -> web.StreamResponse | None:
