@@ -95,9 +95,9 @@ def _commands() -> Iterator[list[str]]:
 def test_every_command_that_is_named_exists(words: list[str]) -> None:
     command: Any = typer.main.get_command(cli)
     names = iter(words)
-    while (inner := getattr(command, "commands", None)) and (name := next(names, None)) is not None:
-        assert name in inner, words
-        command = inner[name]
+    while hasattr(command, "get_command") and (name := next(names, None)) is not None:
+        command = command.get_command(None, name)
+        assert command is not None, words
     options = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in names if word.startswith("-")} <= options
 
