@@ -17,7 +17,7 @@ CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 
 def main() -> int:
     """Ask, and print what was found."""
-    command = [sys.executable, "-m", "pip_audit", "-r", CONSTRAINTS, "--no-deps", "--disable-pip", "-f", "json"]
+    command = [sys.executable, "-m", "pip_audit", "-r", str(CONSTRAINTS), "--no-deps", "--disable-pip", "-f", "json"]
     done = subprocess.run([*command, "--progress-spinner", "off"], capture_output=True, text=True, check=False)
     try:
         report = json.loads(done.stdout)
@@ -32,7 +32,7 @@ def findings(report: dict[str, Any]) -> list[str]:
     """A line for each vulnerability, and one that says how much was looked at."""
     packages = report["dependencies"]
     known = [
-        f"{package['name']} {package['version']}: {flaw['id']}, mended in {', '.join(flaw['fix_versions']) or 'nothing'}"
+        f"{package['name']} {package['version']}: {flaw['id']}, mended in {' or '.join(flaw['fix_versions']) or 'none'}"
         for package in packages
         for flaw in package.get("vulns", ())
     ]
