@@ -68,6 +68,7 @@ T = TypeVar("T")
 CONTROL_CONNECTIONS = 2
 """For claims, maintenance and notifications, beside the pool that requests and handlers share."""
 
+OPERATOR_CONNECTIONS = 4
 OPERATOR_SECONDS = 120.0
 """A statement of an operator's command may take so long: a list of all that ever ended reads them."""
 
@@ -204,7 +205,7 @@ async def operator(settings: Settings) -> AsyncIterator[Operator]:
     async with Database(
         url,
         name="perdure operator",
-        connections=CONTROL_CONNECTIONS,
+        connections=OPERATOR_CONNECTIONS,
         statement_seconds=OPERATOR_SECONDS,
         pooled=settings.pooled,
     ) as database:
