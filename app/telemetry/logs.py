@@ -10,10 +10,10 @@ import json
 import logging
 import re
 import sys
-from contextlib import suppress
-from functools import partial
-from threading import Lock
-from typing import Any, Literal, TextIO
+import time
+from contextlib import nullcontext, suppress
+from functools import lru_cache
+from typing import Any, Literal
 
 import stamina.instrumentation
 import structlog
@@ -24,6 +24,9 @@ _CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066
 _SECRET = re.compile(r"(\w://[^\s:/@]*:)[^\s\"]+(?=@)|(\bBearer\s+)[\w.~+/=-]+", re.IGNORECASE)
 _QUIET = ("alembic", "asyncio")
 
+_plain_lines: logging.StreamHandler[Any] | None = None
+"""Where whole lines of JSON can be written; None while lines are made for people, or nothing is set up."""
+
 
 def configure(style: Literal["console", "json"] | None = None, level: str = "info") -> None:
     """Set the process's log up; a second call replaces what the first did.
@@ -32,9 +35,11 @@ def configure(style: Literal["console", "json"] | None = None, level: str = "inf
         style: how lines are written; None: for people on a terminal, else JSON.
         level: the least that is logged.
     """
-    style = style or ("console" if sys.stderr.isatty() else "json")
+    global _plain_lines
     handler = logging.StreamHandler(sys.stderr)
+    style = style or ("console" if sys.stderr.isatty() else "json")
     handler.setFormatter(_formatter(style))
+    _plain_lines = handler if style == "json" else None
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
@@ -42,35 +47,44 @@ def configure(style: Literal["console", "json"] | None = None, level: str = "inf
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(True)
     stamina.instrumentation.set_on_retry_hooks([_log_retry])
-    # Ours do not go through the standard library: there is a line for every request, and it costs five times as much.
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, _name, *_common(), *_rendering(style)],
-        logger_factory=partial(_Lines, sys.stderr),
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_common(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
 
 
-class _Lines:
-    """Writes the lines of one logger. One that cannot be written is nobody's fault who logs."""
+def line(logger: str, event: str, **fields: str | float | None) -> None:
+    """Log what happens with every request and every attempt: one line at info, as structlog writes it as JSON, at a
+    tenth of the cost.
 
-    _writing = Lock()
+    Args:
+        logger: the module that logs.
+        fields: numbers, and names that are not secret.
+    """
+    if not logging.getLogger(logger).isEnabledFor(logging.INFO):
+        return
+    if _plain_lines is None or logging.root.handlers != [_plain_lines]:  # someone else listens too
+        structlog.get_logger(logger).info(event, **fields)
+        return
+    now = time.time()
+    stamp = f"{_second(int(now))}.{int(now % 1 * 1e6):06}Z"
+    bound = structlog.contextvars.get_contextvars()
+    text = json.dumps({**bound, **fields, "event": event, "logger": logger, "level": "info", "timestamp": stamp})
+    # As with every handler of the standard library: a log that cannot be written ends nothing.
+    with _plain_lines.lock or nullcontext(), suppress(OSError, ValueError):
+        _plain_lines.stream.write(f"{text}\n")
+        _plain_lines.flush()
 
-    def __init__(self, stream: TextIO, name: str | None = None) -> None:
-        self._stream, self.name = stream, name
 
-    def msg(self, line: str) -> None:
-        """Write a line."""
-        with suppress(OSError, ValueError), self._writing:
-            self._stream.write(line + "\n")
-            self._stream.flush()
-
-    debug = info = warning = error = critical = exception = msg
-
-
-def _name(logger: WrappedLogger, _: str, event: EventDict) -> EventDict:
-    event["logger"] = logger.name
-    return event
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def _log_retry(details: stamina.instrumentation.RetryDetails) -> None:
@@ -83,7 +97,10 @@ def _log_retry(details: stamina.instrumentation.RetryDetails) -> None:
 
 def _common() -> list[Processor]:
     return [
-        structlog.processors.add_log_level,
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
@@ -91,29 +108,13 @@ def _common() -> list[Processor]:
     ]
 
 
-def _rendering(style: Literal["console", "json"]) -> list[Processor]:
-    if style == "json":
-        return [structlog.processors.JSONRenderer(serializer=_serialize), _strike_out]
-    return [_escape, _console(), _strike_out]
-
-
-def _serialize(event: EventDict, **_: Any) -> str:
-    return _json.encode(event)
-
-
-_json = json.JSONEncoder(default=repr)
-
-
 def _formatter(style: Literal["console", "json"]) -> logging.Formatter:
-    """For the lines of libraries."""
     drop_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    before: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.PositionalArgumentsFormatter(),
-        *_common(),
-    ]
-    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=before, processors=[drop_meta, *_rendering(style)])
+    if style == "json":
+        processors: list[Processor] = [drop_meta, structlog.processors.JSONRenderer(default=repr), _strike_out]
+    else:
+        processors = [drop_meta, _escape, _console(), _strike_out]
+    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_common(), processors=processors)
 
 
 def _console() -> structlog.dev.ConsoleRenderer:
@@ -139,6 +140,4 @@ def _escaped(match: re.Match[str]) -> str:
 
 def _strike_out(_: WrappedLogger, __: str, rendered: Any) -> str:
     line: str = rendered
-    if "://" not in line and "bearer" not in line.lower():
-        return line
     return _SECRET.sub(lambda match: f"{match[1] or match[2]}***", line)

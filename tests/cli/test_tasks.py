@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from sqlalchemy import make_url
 
@@ -159,6 +160,7 @@ def test_what_clients_wrote_cannot_steer_a_terminal_nor_add_lines(db_url: str) -
     assert len(listed.lines) == 1
     assert len(listed.lines[0]) == COLUMNS
     shown = run(db_url, "tasks", "show", task_id)
+    assert not [line for line in shown.out.splitlines() if line.startswith("line")]
     for text in (listed.out, shown.out):
         assert "\\x1b[31mred" in text
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
@@ -241,15 +243,26 @@ def test_a_role_that_may_only_read_sees_all_and_is_told_what_it_may_not(
     assert statuses(db_url)[made["queued"]] == "working"
 
 
+def test_other_processes_hear_of_what_was_done(db_url: str, made: dict[str, UUID]) -> None:
+    with psycopg.connect(db_url, autocommit=True) as listening:
+        listening.execute("LISTEN perdure_changed")
+        run(db_url, "tasks", "cancel", made["queued"])
+        heard = [notice.payload for notice in listening.notifies(timeout=30, stop_after=1)]
+        run(db_url, "tasks", "cancel", made["parked"], PERDURE_NOTIFY="false")
+        assert list(listening.notifies(timeout=0)) == []
+    assert heard == [str(made["queued"])]
+
+
 # -- at a terminal ----------------------------------------------------------------------------------------------------
 
 
 def test_at_a_terminal_there_are_headers_and_it_asks_before_it_does_much(db_url: str, made: dict[str, UUID]) -> None:
     make_many(db_url, 3)
-    with at_terminal("tasks", "list", "--status", "failed", DATABASE_URL=db_url) as terminal:
+    with at_terminal("tasks", "list", "--status", "failed", DATABASE_URL=db_url, COLUMNS="60") as terminal:
         terminal.expect("TASK")
         terminal.expect("MESSAGE")
         terminal.expect(str(made["failed"]))
+        terminal.expect("It broke")
         assert terminal.ends() == 0
     for answer, left in (("n", "working"), ("y", "cancelled")):
         with at_terminal("tasks", "cancel", "--tool", "bulk", DATABASE_URL=db_url) as terminal:
