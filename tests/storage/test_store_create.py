@@ -75,6 +75,7 @@ async def test_a_tasks_request_and_policy_are_kept_with_it(scene: Scene) -> None
         "answer_within_ms": 2,
         "loss_limit": 3,
         "timeout_ms": 4,
+        "ttl_ms": None,
     }
 
 
