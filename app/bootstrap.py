@@ -214,6 +214,7 @@ async def operator(settings: Settings) -> AsyncIterator[Operator]:
         connections=OPERATOR_CONNECTIONS,
         statement_seconds=OPERATOR_SECONDS,
         pooled=settings.pooled,
+        by_index=False,
     ) as database:
         try:
             yield Operator(database, Notifier(database) if settings.notify else None)
