@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import os
 import secrets
 import signal
@@ -67,6 +68,9 @@ T = TypeVar("T")
 
 CONTROL_CONNECTIONS = 2
 """For claims, maintenance and notifications, beside the pool that requests and handlers share."""
+
+GARBAGE = 10_000
+"""So many new objects make the garbage collector look at them: some hundred requests, not ten."""
 
 OPERATOR_SECONDS = 120.0
 """A statement of an operator's command may take so long: a list of all that ever ended reads them."""
@@ -127,6 +131,7 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
                 _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
             ):
                 signals.on_stop(stopped.set)
+                _spare_the_collector()
                 ops.ready.started(checks | {"api": accepting(stopped)})
                 log.info("serving", url=address)
                 await stopped.wait()
@@ -154,6 +159,7 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
             ):
                 ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                 signals.on_stop(runner.stop)
+                _spare_the_collector()
                 ops.ready.started(checks | {"worker": claiming(lambda: runner.obstacle)})
                 all_ended = await runner.run()
         if not all_ended:
@@ -415,7 +421,7 @@ async def _listening(
         grace_seconds=settings.grace_seconds,
     )
     try:
-        port = await server.start(settings.host, settings.port)
+        port = await server.start(settings.host, settings.port, reuse_port=settings.reuse_port)
     except OSError as refused:
         raise SettingsError(
             f"The API cannot listen on {host}:{settings.port} ({reason(refused)}): "
@@ -473,6 +479,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def _spare_the_collector() -> None:
+    """What is there when a process has started stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
 
 
 def _require_durable(registry: Registry) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import cast
 
@@ -17,6 +18,7 @@ from app.http.guards import Guard
 from app.http.replies import Rejected, failure
 
 log = structlog.get_logger(__name__)
+_requests = logging.getLogger(__name__)
 
 PATH = "/mcp"
 MAX_BODY = 4 * 1024 * 1024
@@ -72,8 +74,11 @@ class Server:
             auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
         )
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
         """Listen; returns the port, which the system chose if 0 was given.
+
+        Args:
+            reuse_port: let other processes listen there too.
 
         Raises:
             OSError: the address cannot be had.
@@ -81,7 +86,9 @@ class Server:
         await self._runner.setup()
         try:
             loop = asyncio.get_running_loop()
-            self._listening = await loop.create_server(self._connect, host, port, backlog=1024, reuse_address=True)
+            self._listening = await loop.create_server(
+                self._connect, host, port, backlog=1024, reuse_address=True, reuse_port=reuse_port
+            )
         except BaseException:
             await self._runner.cleanup()
             raise
@@ -116,7 +123,7 @@ class _Full(asyncio.Protocol):
 
 @web.middleware
 async def log_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """One line a request: never a task's id, an argument, or who called."""
+    """One line a request: never a task's id, an argument, or who called. One that went well is for debugging."""
     started = time.perf_counter()
     status = 499  # the client left
     try:
@@ -128,8 +135,10 @@ async def log_requests(request: web.Request, handler: Handler) -> web.StreamResp
     else:
         return response
     finally:
-        milliseconds = round((time.perf_counter() - started) * 1000, 1)
-        log.info("request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
+        if status >= 400 or _requests.isEnabledFor(logging.DEBUG):
+            milliseconds = round((time.perf_counter() - started) * 1000, 1)
+            tell = log.info if status >= 400 else log.debug
+            tell("request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
 
 
 async def _go_on(request: web.Request) -> web.StreamResponse | None:

@@ -102,8 +102,10 @@ class Limits:
         Raises:
             Refusal: LIMIT, if the principal has as many as it may.
         """
-        count = self._counts.get(owner)
-        if count is None or count.until <= time.monotonic() or count.live >= self._live_tasks:
+        count, now = self._counts.get(owner), time.monotonic()
+        if count is None or count.until <= now or count.live >= self._live_tasks:
+            if count is not None:
+                count.until = now + FRESH_SECONDS  # one of those who come at once counts for all of them
             count = await self._count(owner)
         if count.live >= self._live_tasks:
             raise Refusal(ErrorKind.LIMIT, f"Too many tasks: {self._live_tasks} have not ended; let some of them end")

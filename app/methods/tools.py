@@ -117,7 +117,8 @@ class Tools:
         return await self._inline.within_budget(task, options.inline_budget_ms / 1000)
 
     async def _create(self, new: NewTask) -> Task:
-        task = await carry_through(self._store.create(new))
+        create = self._store.create(new)
+        task = await (create if new.idempotency is None else carry_through(create))  # a plain one goes on by itself
         if task.reply is Reply.REQUEST:  # the same call was made before, by a client that could not use a handle
             return await carry_through(self._store.detach_for(task.owner, task.task_id)) or task
         return task
@@ -147,7 +148,7 @@ def _new_task(waiting: Waiting, reply: Reply) -> NewTask:
         tool=entry.name,
         params=dumps({"name": entry.name, "arguments": waiting.arguments}),
         capabilities=dumps(context.capabilities),
-        policy=entry.options.to_policy(),
+        policy=entry.policy,
         reply=reply,
         method=call.message.method,
         revision=context.declared,

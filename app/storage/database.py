@@ -21,6 +21,15 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+BY_INDEX = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+"""What the planner is told about statements that touch a few rows by their keys. A session keeps its plans: one that
+was made while a table was small would go on reading all of it after it has grown, until somebody analyzes it."""
+
 PATIENCE_SECONDS = 30.0
 """How long a statement is tried again while the database restarts, fails over or has no connection to give."""
 
@@ -112,7 +121,7 @@ class Database:
         self._patience = patience_seconds
         # A server that is there ends a statement itself; one that fell silent never would.
         self._silence = statement_seconds + 2
-        limits = {
+        limits = BY_INDEX | {
             "statement_timeout": str(int(statement_seconds * 1000)),
             "lock_timeout": "10000",
             "idle_in_transaction_session_timeout": "60000",
@@ -218,14 +227,23 @@ class Database:
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work, again after each passing fault, until the patience is over."""
+        until = asyncio.get_running_loop().time() + self._patience
+        try:
+            return await work()  # at first without all that another try takes
+        except PASSING as fault:
+            return await self._again(work, fault, until)
+
+    async def _again(self, work: Callable[[], Awaitable[T]], fault: Exception, until: float) -> T:
+        left = until - asyncio.get_running_loop().time()
         retries = stamina.retry_context(
-            on=PASSING, attempts=None, timeout=self._patience, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
+            on=PASSING, attempts=None, timeout=left, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
         )
         try:
-            async for attempt in retries:
-                with attempt:
-                    return await work()
-        except PASSING as fault:
-            log.warning("database unavailable", fault=type(fault).__name__)
-            raise StoreUnavailable("The task store cannot be reached. Try again later.") from fault
-        raise AssertionError("retried work neither returned nor raised")
+            if left > 0:
+                async for attempt in retries:
+                    with attempt:
+                        return await work()
+        except PASSING as last:
+            fault = last
+        log.warning("database unavailable", fault=type(fault).__name__)
+        raise StoreUnavailable("The task store cannot be reached. Try again later.") from fault

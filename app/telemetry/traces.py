@@ -84,6 +84,8 @@ def attempt(tool: str, epoch: int, stored: str | None) -> AbstractContextManager
         epoch: the number of the attempt.
         stored: the trace context of the request that made the task, as JSON text.
     """
+    if stored is None and not _is_set_up():
+        return _UNSEEN
     sent = json.loads(stored) if stored else {}
     there = trace.get_current_span(_context.extract(sent, Context())).get_span_context()
     links = [Link(there)] if there.is_valid else []

@@ -104,7 +104,11 @@ class Attempt:
         self.outcome = Outcome.UNWRITTEN
         """How it ended, once it has."""
         self._cancel_seconds = cancel_seconds
-        self._overdue = asyncio.Event()
+        self._overdue = False
+        self._pausing: asyncio.Task[list[Question]] | None = None
+        self._over = asyncio.Event()
+        self._replay.stale.rings = self._over.set
+        self._replay.asked.rings = self._pause
         self._timers: list[asyncio.TimerHandle] = []
 
     @property
@@ -142,7 +146,7 @@ class Attempt:
         self._told = True
         self._replay.stopping = reason
         if reason == "cancel":
-            self._timers.append(asyncio.get_running_loop().call_later(self._cancel_seconds, self._overdue.set))
+            self._timers.append(asyncio.get_running_loop().call_later(self._cancel_seconds, self._be_overdue))
         if self._tool.is_async and self._root is not None:
             self._root.cancel()
         elif not self._tool.is_async and reason != "cancel":
@@ -176,24 +180,35 @@ class Attempt:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     async def _watch(self, root: asyncio.Task[Any]) -> None:
-        pausing = asyncio.create_task(self._replay.pause())
-        stale = asyncio.create_task(self._replay.stale.wait())
-        overdue = asyncio.create_task(self._overdue.wait())
+        root.add_done_callback(self._ended)
         try:
-            await asyncio.wait({root, pausing, stale, overdue}, return_when=asyncio.FIRST_COMPLETED)
-            if overdue.done():
+            await self._over.wait()
+            if self._overdue:
                 await self._cancelled_without_it()
-            elif stale.done():
+            elif self._replay.stale.is_set():
                 self.outcome = Outcome.STALE
                 log.info("attempt is stale", tool=self._tool.name)
-            elif root.done():
+            elif root.done() or self._pausing is None:
                 await self._conclude(root)
             else:
-                await self._park(pausing.result())
+                await self._park(self._pausing.result())
             await self._unwind(root)
         finally:
-            for waiting in (pausing, stale, overdue):
-                waiting.cancel()
+            if self._pausing is not None:
+                self._pausing.cancel()
+
+    def _ended(self, _: asyncio.Task[Any]) -> None:
+        self._over.set()
+
+    def _be_overdue(self) -> None:
+        self._overdue = True
+        self._over.set()
+
+    def _pause(self) -> None:
+        """The handler asks something: watch out for when it does nothing else any more."""
+        if self._pausing is None:
+            self._pausing = asyncio.create_task(self._replay.pause())
+            self._pausing.add_done_callback(lambda _: self._over.set())
 
     async def _cancelled_without_it(self) -> None:
         """The handler goes on though it was cancelled: its task ends now, its slot is free when it does."""
@@ -213,7 +228,8 @@ class Attempt:
         self._replay.unwind()
         if self._tool.is_async:
             root.cancel()
-        await asyncio.wait({root})
+        if not root.done():
+            await asyncio.wait({root})
         if not root.cancelled():
             root.exception()  # looked at, so that it is not reported as never retrieved
 

@@ -81,6 +81,7 @@ class Runner:
         self._transactions = Transactions(database, connections=slots, idle_seconds=lease_seconds)
         self._executor = ThreadPoolExecutor(slots, thread_name_prefix="perdure-tool")
         self._running: dict[Key, Attempt] = {}
+        self._newest: dict[UUID, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
@@ -193,7 +194,7 @@ class Runner:
                     max_result_bytes=self._max_result,
                     cancel_seconds=self._cancel_seconds,
                 )
-                self._running[claim.task_id, claim.epoch] = attempt
+                self._running[claim.task_id, claim.epoch] = self._newest[claim.task_id] = attempt
                 task = asyncio.create_task(self._attempt(attempt))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -206,6 +207,8 @@ class Runner:
             log.exception("attempt broke off; its task will be released", tool=attempt.tool)
         finally:
             del self._running[claim.task_id, claim.epoch]
+            if self._newest.get(claim.task_id) is attempt:
+                del self._newest[claim.task_id]
             self._wake.set()
 
     # -- what others did to our tasks ---------------------------------------------------------------------------------
@@ -239,7 +242,7 @@ class Runner:
 
     def _changed(self, task_id: UUID) -> None:
         """A task changed, here or elsewhere; if it is one of ours, it may be a cancel."""
-        if any(task_id == running for running, _ in self._running):
+        if task_id in self._newest:
             self._look.set()
 
     def _stop_all(self) -> None:

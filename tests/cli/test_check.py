@@ -159,7 +159,8 @@ def test_a_transaction_pooler_is_found_and_is_a_failure_unless_it_is_known(
     db_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind one: two clients at once get the same process of the server's."""
-    connected, held = checkup._connected, []
+    connected = checkup._connected
+    held: list[Any] = []
 
     @asynccontextmanager
     async def pooled(url: str) -> AsyncIterator[Any]:

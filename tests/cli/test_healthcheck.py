@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,11 +57,19 @@ def test_a_process_that_is_not_ready_is_exit_code_1_with_what_it_says() -> None:
 
 
 def test_a_process_that_is_not_there_or_says_nothing_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
     monkeypatch.setattr(healthcheck, "SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         ran = CliRunner().invoke(cli, ["healthcheck", "--port", str(port)])
         assert (ran.exit_code, ran.stderr) == (1, f"Nothing answers on port {port}.\n")
     assert CliRunner().invoke(cli, ["healthcheck", "--port", str(port)]).exit_code == 1
+
+
+def test_it_loads_nothing_of_what_a_service_is_made_of() -> None:
+    """A container runs it every few seconds, and gives it little time."""
+    code = "import sys; sys.argv = ['perdure', 'healthcheck', '--port', '1']\nfrom app.cli import main\ntry: main()\n"
+    code += "except SystemExit as left: print(left.code, *sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    exit_code, *loaded = ran.stdout.split()
+    assert exit_code == "1"
+    assert not {"sqlalchemy", "aiohttp", "asyncpg", "mcp_types", "structlog", "app.settings"} & set(loaded)

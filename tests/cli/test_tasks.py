@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from sqlalchemy import make_url
 
@@ -239,6 +240,16 @@ def test_a_role_that_may_only_read_sees_all_and_is_told_what_it_may_not(
         assert (ran.code, ran.out) == (2, "")
         assert "may not do this" in ran.err
     assert statuses(db_url)[made["queued"]] == "working"
+
+
+def test_other_processes_hear_of_what_was_done(db_url: str, made: dict[str, UUID]) -> None:
+    with psycopg.connect(db_url, autocommit=True) as listening:
+        listening.execute("LISTEN perdure_changed")
+        run(db_url, "tasks", "cancel", made["queued"])
+        heard = [notice.payload for notice in listening.notifies(timeout=30, stop_after=1)]
+        run(db_url, "tasks", "cancel", made["parked"], PERDURE_NOTIFY="false")
+        assert list(listening.notifies(timeout=0)) == []
+    assert heard == [str(made["queued"])]
 
 
 # -- at a terminal ----------------------------------------------------------------------------------------------------
