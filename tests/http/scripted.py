@@ -49,7 +49,15 @@ class Scripted(Methods):
 
     def __init__(self, call: Handler) -> None:
         self._stops = ()
+        self._tools = _Named()  # type: ignore[assignment]  # all that is asked of it
         self.table = {"tools/call": Method(call, ALWAYS), "tools/list": Method(_no_tools, ALWAYS)}
+
+
+class _Named:
+    """Stands for the tools, of which there is one."""
+
+    def label(self, _: dict[str, Any]) -> str:
+        return "it"
 
 
 class Opened:

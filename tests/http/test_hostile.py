@@ -298,20 +298,21 @@ async def test_nothing_that_a_client_sends_forges_a_line_of_the_log(
             assert json.loads(written_line)["event"] != "forged"
 
 
-async def test_an_owner_that_a_token_names_cannot_forge_a_line_either(db_url: str) -> None:
-    for owner in ("a\nb", "a\x1b[2J", "a\u2028", "a b"):
-        with pytest.raises(Exception, match="API keys"):
-            line(owner, new_key())
-
-
 @pytest.mark.parametrize("header", ["X-Odd", "Mcp-Method", "Idempotency-Key", "Accept", "Origin", "Authorization"])
-async def test_a_header_comes_back_in_no_header(header: str) -> None:
+@pytest.mark.parametrize(
+    "value", [b"forged\xff", b"=?base64?DQpTZXQtQ29va2llOiBmb3JnZWQ=?=", b"forged, forged; q=\xe2\x80\xa8"]
+)
+async def test_a_header_comes_back_in_no_header(header: str, value: bytes) -> None:
     async with scripted(_in) as caller, connected(caller) as (reader, writer):
-        writer.write(
-            HEAD + header.encode() + b": z\xff\x1b[2J\tforged\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
-        )
+        writer.write(HEAD + header.encode() + b": " + value + b"\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
         answer = await asyncio.wait_for(reader.read(), SOON_SECONDS)
-        head = answer.partition(b"\r\n\r\n")[0]
         assert answer.startswith(b"HTTP/1.1 4")
-        assert b"forged" not in head
+        assert b"forged" not in answer.lower()
+
+
+async def test_a_header_that_is_none_is_refused_by_http_itself() -> None:
+    async with scripted(_in) as caller, connected(caller) as (reader, writer):
+        writer.write(HEAD + b"Authorization: Bearer z\x1b[2J\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), SOON_SECONDS)
+        assert b" 400 " in answer.splitlines()[0]
         assert b"\x1b" not in answer
