@@ -72,6 +72,7 @@ CONTROL_CONNECTIONS = 2
 GARBAGE = 10_000
 """So many new objects make the garbage collector look at them: some hundred requests, not ten."""
 
+OPERATOR_CONNECTIONS = 4
 OPERATOR_SECONDS = 120.0
 """A statement of an operator's command may take so long: a list of all that ever ended reads them."""
 
@@ -210,7 +211,7 @@ async def operator(settings: Settings) -> AsyncIterator[Operator]:
     async with Database(
         url,
         name="perdure operator",
-        connections=CONTROL_CONNECTIONS,
+        connections=OPERATOR_CONNECTIONS,
         statement_seconds=OPERATOR_SECONDS,
         pooled=settings.pooled,
     ) as database:

@@ -95,9 +95,9 @@ def _commands() -> Iterator[list[str]]:
 def test_every_command_that_is_named_exists(words: list[str]) -> None:
     command: Any = typer.main.get_command(cli)
     names = iter(words)
-    while (inner := getattr(command, "commands", None)) and (name := next(names, None)) is not None:
-        assert name in inner, words
-        command = inner[name]
+    while hasattr(command, "get_command") and (name := next(names, None)) is not None:
+        command = command.get_command(None, name)
+        assert command is not None, words
     options = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in names if word.startswith("-")} <= options
 
@@ -202,6 +202,7 @@ def test_the_connections_of_a_process_are_counted_as_it_opens_them() -> None:
 def known_metrics() -> dict[str, set[str]]:
     """The series of each metric, as queries name them, with the labels that it has."""
     found: dict[str, set[str]] = {}
+    found |= {name: set(labels) for name, (_, labels) in metrics.LOOKED.items()}
     for metric in vars(metrics).values():
         for family in metric.describe() if isinstance(metric, Counter | Gauge | Histogram) else ():
             suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}.get(family.type, [""])
@@ -212,10 +213,10 @@ def known_metrics() -> dict[str, set[str]]:
 
 def test_every_metric_that_is_named_is_exported() -> None:
     known = known_metrics()
-    named = set(re.findall(r"\b(?:perdure|mcp)_[a-z_]+\b", PAGE))
+    named = set(re.findall(r"\b(?:perdure|mcp_server)_[a-z_]+\b", PAGE))
     assert named - set(known) == set()
     exported = {family.name for family in REGISTRY.collect()}
-    assert {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in named} <= exported
+    assert {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in named} - set(metrics.LOOKED) <= exported
 
 
 def test_every_metric_of_ours_is_named_on_the_page() -> None:
@@ -232,7 +233,7 @@ def test_an_alert_asks_for_labels_and_values_that_exist(rule: dict[str, Any]) ->
         "activity": set(metrics.ACTIVITIES),
         "mcp_method_name": {"tasks/get"},
     }
-    used = re.findall(r"\b((?:perdure|mcp)_[a-z_]+)(?:\{([^}]*)\})?", expression)
+    used = re.findall(r"\b((?:perdure|mcp_server)_[a-z_]+)(?:\{([^}]*)\})?", expression)
     assert used
     for name, selector in used:
         for label, value in re.findall(r'(\w+)=~?"([^"]*)"', selector):
@@ -246,7 +247,7 @@ def test_an_alert_asks_for_labels_and_values_that_exist(rule: dict[str, Any]) ->
 
 def test_counters_are_looked_at_as_rates_and_histograms_by_their_buckets() -> None:
     for rule in rules():
-        for name in re.findall(r"\b(?:perdure|mcp)_[a-z_]+_total\b", rule["expr"]):
+        for name in re.findall(r"\b(?:perdure|mcp_server)_[a-z_]+_total\b", rule["expr"]):
             assert re.search(rf"(rate|increase)\({name}", rule["expr"]), rule
         if "histogram_quantile" in rule["expr"]:
             assert "le" in rule["expr"] and "_bucket" in rule["expr"]  # noqa: PT018

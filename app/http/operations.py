@@ -31,12 +31,15 @@ class Operations:
     Args:
         role: serve, worker or dev.
         guard: refuses requests from the wrong place.
+        pages: applications that are served beside health and metrics, by the path that they live under.
     """
 
-    def __init__(self, role: str, guard: Guard | None = None) -> None:
+    def __init__(
+        self, role: str, guard: Guard | None = None, *, pages: Mapping[str, web.Application] | None = None
+    ) -> None:
         self.ready, self.scrape = Readiness(), Scrape()
         self._role = role
-        self._ops = Ops(self.ready, guard, routes=[web.get("/metrics", self.scrape.handle)])
+        self._ops = Ops(self.ready, guard, routes=[web.get("/metrics", self.scrape.handle)], pages=pages)
         metrics.show_build(__version__, role)
 
     async def listen(self, host: str, port: int, *, required: bool) -> None:

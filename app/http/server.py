@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import cast
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
@@ -15,10 +13,9 @@ from app.http import connections
 from app.http.auth.metadata import ResourceMetadata
 from app.http.endpoint import METHOD, Endpoint
 from app.http.guards import Guard
+from app.http.origins import FOREIGN, let_pages_read, preflight
 from app.http.replies import Rejected, failure
-
-log = structlog.get_logger(__name__)
-_requests = logging.getLogger(__name__)
+from app.telemetry import logs
 
 PATH = "/mcp"
 MAX_BODY = 4 * 1024 * 1024
@@ -61,6 +58,7 @@ class Server:
             await endpoint.stop(grace_seconds)
 
         app.on_shutdown.append(end_requests)
+        app.on_response_prepare.append(let_pages_read)
         self._max_connections = max_connections
         self._listening: asyncio.Server | None = None
         # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.
@@ -123,7 +121,7 @@ class _Full(asyncio.Protocol):
 
 @web.middleware
 async def log_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """One line a request: never a task's id, an argument, or who called. One that went well is for debugging."""
+    """One line a request: never a task's id, an argument, or who called."""
     started = time.perf_counter()
     status = 499  # the client left
     try:
@@ -135,10 +133,8 @@ async def log_requests(request: web.Request, handler: Handler) -> web.StreamResp
     else:
         return response
     finally:
-        if status >= 400 or _requests.isEnabledFor(logging.DEBUG):
-            milliseconds = round((time.perf_counter() - started) * 1000, 1)
-            tell = log.info if status >= 400 else log.debug
-            tell("request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
+        milliseconds = round((time.perf_counter() - started) * 1000, 1)
+        logs.line(__name__, "request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
 
 
 async def _go_on(request: web.Request) -> web.StreamResponse | None:
@@ -156,7 +152,8 @@ def _guarded(guard: Guard) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         objection = guard.objection(request.headers)
         if objection is not None:
+            request[FOREIGN] = True
             return failure(Rejected(403, objection), None, request.headers)
-        return await handler(request)
+        return preflight(request) or await handler(request)
 
     return check

@@ -17,7 +17,7 @@ from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener
 from app.storage.store import Store
-from app.telemetry import metrics, traces
+from app.telemetry import logs, metrics, traces
 from app.tools.registry import Registry
 from app.tools.transactions import Transactions
 from app.version import __version__
@@ -297,7 +297,8 @@ async def _observed(attempt: Attempt) -> None:
             seconds = time.perf_counter() - started
             metrics.attempt_ended(attempt.tool, attempt.outcome, claim.waited_ms / 1000, seconds)
             span.ended(attempt.outcome, failed=attempt.outcome in FAULTY)
-            log.info(
+            logs.line(
+                __name__,
                 "attempt",
                 tool=attempt.tool,
                 attempt=claim.epoch,
