@@ -25,7 +25,7 @@ def rows(title: str) -> list[list[str]]:
 
 
 @cache
-def tests_in(path: Path) -> set[str]:
+def names_in(path: Path) -> set[str]:
     """The names of the tests of a file."""
     found = ast.walk(ast.parse(path.read_text()))
     return {node.name for node in found if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
@@ -39,7 +39,7 @@ def test_each_bad_input_names_one_test_that_there_is() -> None:
         assert gets, named
         found = re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", named)
         assert found is not None, f"{given}: {named} names no test"
-        assert found[2] in tests_in(ROOT / found[1]), f"{named} is not there"
+        assert found[2] in names_in(ROOT / found[1]), f"{named} is not there"
 
 
 def test_no_test_stands_for_two_rows_and_no_row_is_there_twice() -> None:
