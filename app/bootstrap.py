@@ -114,6 +114,7 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
     Raises:
         SettingsError, SchemaError, DeclarationError, StoreUnavailable: it cannot start; the message says why.
     """
+    settings.check_exposure()
     with Signals() as signals:
         registry, url = load_tools(settings, modules), settings.require_database_url()
         keys = settings.request_state_keys()
@@ -178,6 +179,7 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
         SettingsError, SchemaError, DeclarationError, StoreUnavailable: it cannot start; the message says why.
         EmbeddedPostgresError: PostgreSQL cannot be started.
     """
+    settings.check_exposure()
     with Signals() as signals:
         registry = load_tools(settings, modules)
         with _postgres(settings) as (url, data_dir):
@@ -359,7 +361,6 @@ async def _api(
 @asynccontextmanager
 async def _access(settings: Settings) -> AsyncIterator[tuple[Access, ResourceMetadata | None]]:
     """Who is let in, and what tells them where to get a token."""
-    settings.check_exposure()
     scopes = settings.scopes()
     match settings.auth:
         case "none":

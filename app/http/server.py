@@ -13,7 +13,7 @@ from app.http import connections
 from app.http.auth.metadata import ResourceMetadata
 from app.http.endpoint import METHOD, Endpoint
 from app.http.guards import Guard
-from app.http.origins import FOREIGN, let_pages_read, preflight
+from app.http.origins import FOREIGN, finish_head, preflight
 from app.http.replies import Rejected, failure
 from app.telemetry import logs
 
@@ -58,7 +58,7 @@ class Server:
             await endpoint.stop(grace_seconds)
 
         app.on_shutdown.append(end_requests)
-        app.on_response_prepare.append(let_pages_read)
+        app.on_response_prepare.append(finish_head)
         self._max_connections = max_connections
         self._listening: asyncio.Server | None = None
         # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.

@@ -132,6 +132,9 @@ def test_passwords_and_tokens_are_struck_out_wherever_they_are(style: Any, capsy
     secret = "postgresql://me:hu@sh/1@there/tasks"
     log = structlog.get_logger("app")
     log.info(f"at {secret}", url=secret, headers={"Authorization": "Bearer hush.hu-sh"})
+    log.info(
+        "a key perdure_XoiG9-j_ZMsW3PFgHjhush_lcdbITsIwd4_zMU8P53E alone", token="eyJhbGciOiJIhush.eyJpc3Mihush.hush"
+    )
     try:
         raise OSError("no postgresql+asyncpg://me:hush@there/tasks")
     except OSError:
