@@ -17,7 +17,7 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -36,7 +36,7 @@ from app.http.auth.tokens import AccessTokens
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
 from app.http.operations import Operations, authority, reason
-from app.http.readiness import Check, accepting, claiming
+from app.http.readiness import accepting, claiming
 from app.http.scrape import Scrape
 from app.http.server import PATH, Server
 from app.methods.companions import companion_tools
@@ -129,7 +129,7 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
             async with (
                 _storage(settings, url, "perdure serve") as process,
                 _listener(settings, url) as listener,
-                _shown(ops, url, process, listener) as checks,
+                ops.showing(url, process.pools, listener) as checks,
                 _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
             ):
                 signals.on_stop(stopped.set)
@@ -157,7 +157,7 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
             async with (
                 _storage(settings, url, "perdure worker") as process,
                 _listener(settings, url) as listener,
-                _shown(ops, url, process, listener) as checks,
+                ops.showing(url, process.pools, listener) as checks,
             ):
                 ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                 signals.on_stop(runner.stop)
@@ -189,7 +189,7 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
                 async with (
                     _storage(settings, url, "perdure dev") as process,
                     _listener(settings, url) as listener,
-                    _shown(ops, url, process, listener) as checks,
+                    ops.showing(url, process.pools, listener) as checks,
                     _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
                 ):
                     ops.scrape.worker = runner = _runner(settings, process, registry, listener)
@@ -294,14 +294,6 @@ async def _operations(settings: Settings, role: str) -> AsyncIterator[Operations
         await operations.stop()
 
 
-def _shown(
-    operations: Operations, url: str, process: _Process, listener: Listener | None
-) -> AbstractAsyncContextManager[dict[str, Check]]:
-    """Show operators what every process has; gives the checks of it."""
-    pools = {"requests": process.database, "control": process.control_database}
-    return operations.showing(url, pools, listener)
-
-
 # -- the parts --------------------------------------------------------------------------------------------------------
 
 
@@ -311,6 +303,11 @@ class _Process:
     store: Store
     control: Store
     control_database: Database
+
+    @property
+    def pools(self) -> dict[str, Database]:
+        """By what they are for."""
+        return {"requests": self.database, "control": self.control_database}
 
 
 @asynccontextmanager
