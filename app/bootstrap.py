@@ -17,7 +17,7 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -37,6 +37,8 @@ from app.http.guards import Guard
 from app.http.ops import Ops
 from app.http.readiness import Readiness, accepting, claiming, shared_checks
 from app.http.server import PATH, Server
+from app.http.ui.rendering import ROOT
+from app.http.ui.site import Site
 from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
 from app.methods.inline import Inline
@@ -52,6 +54,7 @@ from app.storage.database import Database
 from app.storage.health import Health
 from app.storage.listener import Listener
 from app.storage.notifier import Notifier
+from app.storage.operator import Operator
 from app.storage.store import Store
 from app.storage.watches import Watches
 from app.tools.catalogue import Catalogue
@@ -112,14 +115,14 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
                 "PERDURE_REQUEST_STATE_KEY is not set: it takes a secret of at least 32 characters, the same for every "
                 "API process. `openssl rand -hex 32` makes one"
             )
-        stopped = asyncio.Event()
-        async with _operations(settings) as ready:
+        stopped, site = asyncio.Event(), _site(settings)
+        async with _operations(settings, site) as ready:
             await migrate.require_head(settings.direct(url) or url)
             async with (
                 _storage(settings, url, "perdure serve") as process,
                 _listener(settings, url) as listener,
                 _health(settings, url, "perdure serve", ready) as health,
-                _api(settings, process.store, registry, listener, keys) as address,
+                _api(settings, process, registry, listener, keys, site) as address,
             ):
                 signals.on_stop(stopped.set)
                 ready.started(shared_checks(health, listener) | {"api": accepting(stopped)})
@@ -170,13 +173,14 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
         registry = load_tools(settings, modules)
         with _postgres(settings) as (url, data_dir):
             keys = settings.request_state_keys() or [secrets.token_bytes(32)]
-            async with _operations(settings) as readiness:
+            site = _site(settings)
+            async with _operations(settings, site) as readiness:
                 await migrate.upgrade(settings.direct(url) or url)
                 async with (
                     _storage(settings, url, "perdure dev") as process,
                     _listener(settings, url) as listener,
                     _health(settings, url, "perdure dev", readiness) as health,
-                    _api(settings, process.store, registry, listener, keys) as address,
+                    _api(settings, process, registry, listener, keys, site) as address,
                 ):
                     runner = _runner(settings, process, registry, listener)
                     signals.on_stop(runner.stop)
@@ -241,16 +245,22 @@ class Signals:
 
 
 @asynccontextmanager
-async def _operations(settings: Settings) -> AsyncIterator[Readiness]:
+async def _operations(settings: Settings, site: Site | None = None) -> AsyncIterator[Readiness]:
     """Answer operators from the first moment to the last; gives what says whether the process is ready."""
     readiness = Readiness()
-    ops = Ops(readiness, Guard([_authority(settings.ops_host), *settings.allowed_hosts], addresses=True))
+    guard = Guard([_authority(settings.ops_host), *settings.allowed_hosts], addresses=True, pages=site is not None)
+    ops = Ops(readiness, guard, pages=None if site is None else {ROOT: site.app})
     if settings.ops_port is not None:
         await _listen(ops, settings, settings.ops_port)
     try:
         yield readiness
     finally:
         await ops.stop()
+
+
+def _site(settings: Settings) -> Site | None:
+    """The operators' pages, where they are wanted."""
+    return None if settings.ui_password is None else Site(settings.ui_password.get_secret_value())
 
 
 async def _listen(ops: Ops, settings: Settings, port: int) -> None:
@@ -295,6 +305,7 @@ class _Process:
     database: Database
     store: Store
     control: Store
+    notifier: Notifier | None = None
 
 
 @asynccontextmanager
@@ -309,7 +320,7 @@ async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Pr
             return
         notifier = Notifier(control)
         async with _background("notifier", notifier.run):
-            yield _Process(database, Store(database, notifier), Store(control, notifier))
+            yield _Process(database, Store(database, notifier), Store(control, notifier), notifier)
 
 
 @asynccontextmanager
@@ -327,14 +338,22 @@ async def _listener(settings: Settings, url: str) -> AsyncIterator[Listener | No
 
 @asynccontextmanager
 async def _api(
-    settings: Settings, store: Store, registry: Registry, listener: Listener | None, keys: Sequence[bytes]
+    settings: Settings,
+    process: _Process,
+    registry: Registry,
+    listener: Listener | None,
+    keys: Sequence[bytes],
+    site: Site | None = None,
 ) -> AsyncIterator[str]:
-    """Serve requests; gives the endpoint's URL."""
+    """Serve requests, and the operators' pages; gives the endpoint's URL."""
+    watches = Watches(listener, poll_seconds=settings.poll_seconds)
+    operator = Operator(process.database, process.notifier)
     async with (
         _access(settings) as (access, metadata),
-        _listening(settings, store, registry, listener, keys, access, metadata) as address,
+        _listening(settings, process.store, registry, watches, keys, access, metadata) as address,
     ):
-        yield address
+        with nullcontext() if site is None else site.desk.staffed(operator, watches):
+            yield address
 
 
 @asynccontextmanager
@@ -371,12 +390,11 @@ async def _listening(
     settings: Settings,
     store: Store,
     registry: Registry,
-    listener: Listener | None,
+    watches: Watches,
     keys: Sequence[bytes],
     access: Access,
     metadata: ResourceMetadata | None,
 ) -> AsyncIterator[str]:
-    watches = Watches(listener, poll_seconds=settings.poll_seconds)
     if settings.companion_tools:
         registry = Registry([*registry, *companion_tools(store, watches)])
     catalogue, local = Catalogue(store, registry), LocalTools()
