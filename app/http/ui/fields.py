@@ -114,7 +114,7 @@ class Field:
             limits |= {"minLength": "at least {} characters", "maxLength": "at most {} characters"}
         if kind == "several":
             limits |= {"minItems": "choose at least {}", "maxItems": "choose at most {}"}
-        words += [say.format(self.schema[key]) for key, say in limits.items() if self._limit(key)]
+        words += [say.format(self.schema[key]) for key, say in limits.items() if self._limit(key) is not None]
         said = ", ".join(filter(None, words))
         return said[:1].upper() + said[1:]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,9 @@ COUNTED = 1000
 """Failures are counted no further."""
 
 FAILED_WITHIN = timedelta(hours=24)
+BEAT_SECONDS = 15
+"""The overview is new so often in any case: it tells how long something is silent, or waits."""
+
 NO_TIME = timedelta(0)
 
 Query = MultiMapping[str]
@@ -110,7 +114,7 @@ async def _overview(operator: Operator) -> Look:
         "stuck": [tool for tool in tools if tool.queued and not tool.workers],
         "lost": [worker for worker in workers if worker.state == "lost"],
     }
-    facts = *map(_of_tool, tools), *map(_of_worker, workers), *map(_of_row, failures), count
+    facts = *map(_of_tool, tools), *map(_of_worker, workers), *map(_of_row, failures), count, int(time.time() // BEAT_SECONDS)
     return Look("overview.html", values, facts)
 
 
