@@ -7,7 +7,7 @@ from other sites, and it carries what only a page of the same session holds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 import structlog
 from aiohttp import web
@@ -136,7 +136,8 @@ def _again(request: web.Request, *, logged_in: bool) -> web.Response:
 def _is_own(request: web.Request) -> bool:
     if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
         return False
-    return urlsplit(request.headers.get("Origin", "")).netloc.lower() == request.host.lower()
+    host = request.host.lower()
+    return request.headers.get("Origin", "").lower() in (f"http://{host}", f"https://{host}")
 
 
 async def _read(request: web.Request) -> Form:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, suppress
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 from multidict import MultiDict
@@ -44,9 +44,10 @@ class Live:
         """
         if self._open >= MOST:
             raise web.HTTPServiceUnavailable
-        address = urlsplit(request.query.get("page", ""))
-        place = address.path.removeprefix(ROOT)
-        query = MultiDict(parse_qsl(address.query))
+        path, _, text = request.query.get("page", "").partition("?")
+        if not path.startswith(f"{ROOT}/"):
+            raise web.HTTPNotFound
+        place, query = path.removeprefix(ROOT), MultiDict(parse_qsl(text))
         desk, seen = request.app[DESK], request.query.get("seen", "")
         first = await look(desk.operator, place, query)
         response = web.StreamResponse(headers={"Content-Type": SSE, "X-Accel-Buffering": "no"})

@@ -114,7 +114,13 @@ async def _overview(operator: Operator) -> Look:
         "stuck": [tool for tool in tools if tool.queued and not tool.workers],
         "lost": [worker for worker in workers if worker.state == "lost"],
     }
-    facts = *map(_of_tool, tools), *map(_of_worker, workers), *map(_of_row, failures), count, int(time.time() // BEAT_SECONDS)
+    facts = (
+        *map(_of_tool, tools),
+        *map(_of_worker, workers),
+        *map(_of_row, failures),
+        count,
+        int(time.time() // BEAT_SECONDS),
+    )
     return Look("overview.html", values, facts)
 
 

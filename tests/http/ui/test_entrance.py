@@ -67,7 +67,9 @@ async def test_behind_tls_the_cookie_goes_over_tls_only(db_url: str) -> None:
     async with pages(db_url, logged_in=False) as reader:
         headers = {"X-Forwarded-Proto": "https", "Origin": reader.url}
         url = f"{reader.url}/ui/login"
-        async with reader.session.post(url, data={"password": PASSWORD}, headers=headers, allow_redirects=False) as answer:
+        async with reader.session.post(
+            url, data={"password": PASSWORD}, headers=headers, allow_redirects=False
+        ) as answer:
             assert "Secure" in answer.headers["Set-Cookie"]
 
 
@@ -126,7 +128,16 @@ def test_wrong_passwords_from_everywhere_are_counted_too_and_few_are_remembered(
 
 
 @pytest.mark.parametrize(
-    "origin", [None, "null", "https://evil.example", "http://127.0.0.1", "http://127.0.0.1:1", "http://localhost:3000"]
+    "origin",
+    [
+        None,
+        "null",
+        "https://evil.example",
+        "http://127.0.0.1",
+        "http://127.0.0.1:1",
+        "http://[",
+        "http://localhost:3000",
+    ],
 )
 async def test_a_form_of_another_page_changes_nothing(origin: str | None, reader: Reader, scene: Scene) -> None:
     task = await scene.queued()
