@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import errno
+import gc
 import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, Self, TypeVar
 
+import asyncpg
 import structlog
 
 from app.embedded_pg import EmbeddedPostgres, first_reachable
@@ -34,11 +35,9 @@ from app.http.auth.metadata import ResourceMetadata
 from app.http.auth.tokens import AccessTokens
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
-from app.http.ops import Ops
-from app.http.readiness import Readiness, accepting, claiming, shared_checks
+from app.http.operations import Operations, authority, reason
+from app.http.readiness import Check, accepting, claiming
 from app.http.server import PATH, Server
-from app.http.ui.rendering import ROOT
-from app.http.ui.site import Site
 from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
 from app.methods.inline import Inline
@@ -51,12 +50,12 @@ from app.methods.tools import Tools
 from app.settings import Settings
 from app.storage import migrate
 from app.storage.database import Database
-from app.storage.health import Health
 from app.storage.listener import Listener
 from app.storage.notifier import Notifier
 from app.storage.operator import Operator
 from app.storage.store import Store
 from app.storage.watches import Watches
+from app.telemetry import metrics
 from app.tools.catalogue import Catalogue
 from app.tools.registry import Registry
 from app.worker.maintenance.loop import repeat
@@ -68,6 +67,12 @@ T = TypeVar("T")
 
 CONTROL_CONNECTIONS = 2
 """For claims, maintenance and notifications, beside the pool that requests and handlers share."""
+
+GARBAGE = 10_000
+"""So many new objects make the garbage collector look at them: some hundred requests, not ten."""
+
+OPERATOR_SECONDS = 120.0
+"""A statement of an operator's command may take so long: a list of all that ever ended reads them."""
 
 RESTART_SECONDS = 1.0
 """After so long a background loop that has died is started again; twice as long after each further death in a row."""
@@ -115,17 +120,18 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
                 "PERDURE_REQUEST_STATE_KEY is not set: it takes a secret of at least 32 characters, the same for every "
                 "API process. `openssl rand -hex 32` makes one"
             )
-        stopped, site = asyncio.Event(), _site(settings)
-        async with _operations(settings, site) as ready:
+        stopped = asyncio.Event()
+        async with _operations(settings, "serve") as ops:
             await migrate.require_head(settings.direct(url) or url)
             async with (
                 _storage(settings, url, "perdure serve") as process,
                 _listener(settings, url) as listener,
-                _health(settings, url, "perdure serve", ready) as health,
-                _api(settings, process, registry, listener, keys, site) as address,
+                _shown(ops, url, process, listener) as checks,
+                _api(settings, process, registry, listener, keys, ops) as address,
             ):
                 signals.on_stop(stopped.set)
-                ready.started(shared_checks(health, listener) | {"api": accepting(stopped)})
+                _spare_the_collector()
+                ops.ready.started(checks | {"api": accepting(stopped)})
                 log.info("serving", url=address)
                 await stopped.wait()
                 log.info("stopping")
@@ -143,16 +149,17 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
     with Signals() as signals:
         registry, url = load_tools(settings, modules), settings.require_database_url()
         _require_durable(registry)
-        async with _operations(settings) as ready:
+        async with _operations(settings, "worker") as ops:
             await migrate.require_head(settings.direct(url) or url)
             async with (
                 _storage(settings, url, "perdure worker") as process,
                 _listener(settings, url) as listener,
-                _health(settings, url, "perdure worker", ready) as health,
+                _shown(ops, url, process, listener) as checks,
             ):
-                runner = _runner(settings, process, registry, listener)
+                ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                 signals.on_stop(runner.stop)
-                ready.started(shared_checks(health, listener) | {"worker": claiming(lambda: runner.obstacle)})
+                _spare_the_collector()
+                ops.ready.started(checks | {"worker": claiming(lambda: runner.obstacle)})
                 all_ended = await runner.run()
         if not all_ended:
             _leave(0)
@@ -173,22 +180,45 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
         registry = load_tools(settings, modules)
         with _postgres(settings) as (url, data_dir):
             keys = settings.request_state_keys() or [secrets.token_bytes(32)]
-            site = _site(settings)
-            async with _operations(settings, site) as readiness:
+            async with _operations(settings, "dev") as ops:
                 await migrate.upgrade(settings.direct(url) or url)
                 async with (
                     _storage(settings, url, "perdure dev") as process,
                     _listener(settings, url) as listener,
-                    _health(settings, url, "perdure dev", readiness) as health,
-                    _api(settings, process, registry, listener, keys, site) as address,
+                    _shown(ops, url, process, listener) as checks,
+                    _api(settings, process, registry, listener, keys, ops) as address,
                 ):
-                    runner = _runner(settings, process, registry, listener)
+                    ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                     signals.on_stop(runner.stop)
-                    readiness.started(shared_checks(health, listener) | {"worker": claiming(lambda: runner.obstacle)})
+                    ops.ready.started(checks | {"worker": claiming(lambda: runner.obstacle)})
                     ready(Started(address, registry.names, url, data_dir))
                     all_ended = await runner.run()
         if not all_ended:
             _leave(0)
+
+
+@asynccontextmanager
+async def operator(settings: Settings) -> AsyncIterator[Operator]:
+    """What an operator's command works with, over SQL alone.
+
+    Raises:
+        SettingsError, SchemaError, StoreUnavailable: it cannot work; the message says why.
+    """
+    url = settings.require_database_url()
+    await migrate.require_head(settings.direct(url) or url)
+    async with Database(
+        url,
+        name="perdure operator",
+        connections=CONTROL_CONNECTIONS,
+        statement_seconds=OPERATOR_SECONDS,
+        pooled=settings.pooled,
+    ) as database:
+        try:
+            yield Operator(database, Notifier(database) if settings.notify else None)
+        except asyncpg.InsufficientPrivilegeError as refused:
+            raise SettingsError(
+                "The role in DATABASE_URL may not do this: use the one that Perdure runs as"
+            ) from refused
 
 
 def load_tools(settings: Settings, modules: Sequence[str]) -> Registry:
@@ -245,56 +275,25 @@ class Signals:
 
 
 @asynccontextmanager
-async def _operations(settings: Settings, site: Site | None = None) -> AsyncIterator[Readiness]:
-    """Answer operators from the first moment to the last; gives what says whether the process is ready."""
-    readiness = Readiness()
-    guard = Guard([_authority(settings.ops_host), *settings.allowed_hosts], addresses=True, pages=site is not None)
-    ops = Ops(readiness, guard, pages=None if site is None else {ROOT: site.app})
+async def _operations(settings: Settings, role: str) -> AsyncIterator[Operations]:
+    """Answer operators from the first moment to the last."""
+    guard = Guard([authority(settings.ops_host), *settings.allowed_hosts], addresses=True, pages=True)
+    password = None if role == "worker" or settings.ui_password is None else settings.ui_password.get_secret_value()
+    operations = Operations(role, guard, password)
     if settings.ops_port is not None:
-        await _listen(ops, settings, settings.ops_port)
+        await operations.listen(settings.ops_host, settings.ops_port, required="ops_port" in settings.model_fields_set)
     try:
-        yield readiness
+        async with _background("loop lag", metrics.watch_loop):
+            yield operations
     finally:
-        await ops.stop()
+        await operations.stop()
 
 
-def _site(settings: Settings) -> Site | None:
-    """The operators' pages, where they are wanted."""
-    return None if settings.ui_password is None else Site(settings.ui_password.get_secret_value())
-
-
-async def _listen(ops: Ops, settings: Settings, port: int) -> None:
-    """A port that was asked for must be free, since probes and scrapers go there; the default one need not be."""
-    host = _authority(settings.ops_host)
-    try:
-        log.info("answering operators", url=f"http://{host}:{await ops.start(settings.ops_host, port)}")
-    except OSError as refused:
-        if refused.errno == errno.EADDRINUSE and "ops_port" not in settings.model_fields_set:
-            log.warning("no health and no metrics: the default port is taken; PERDURE_OPS_PORT sets another", port=port)
-            return
-        raise SettingsError(
-            f"The operations port cannot listen on {host}:{port} ({_reason(refused)}): "
-            "choose another with PERDURE_OPS_HOST and PERDURE_OPS_PORT"
-        ) from refused
-
-
-@asynccontextmanager
-async def _health(settings: Settings, url: str, name: str, ready: Readiness) -> AsyncIterator[Health]:
-    health = Health(url, name=f"{name} health")
-    try:
-        yield health
-    finally:
-        ready.stopping()
-        await health.close()
-
-
-def _authority(host: str) -> str:
-    """A host as it is written before a port."""
-    return f"[{host}]" if ":" in host else host
-
-
-def _reason(refused: OSError) -> str:
-    return os.strerror(refused.errno) if refused.errno and refused.errno > 0 else str(refused)
+def _shown(
+    operations: Operations, url: str, process: _Process, listener: Listener | None
+) -> AbstractAsyncContextManager[dict[str, Check]]:
+    """Show operators what every process has; gives the checks of it."""
+    return operations.showing(url, {"requests": process.database, "control": process.control_database}, listener)
 
 
 # -- the parts --------------------------------------------------------------------------------------------------------
@@ -305,6 +304,7 @@ class _Process:
     database: Database
     store: Store
     control: Store
+    control_database: Database
     notifier: Notifier | None = None
 
 
@@ -316,11 +316,11 @@ async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Pr
         Database(url, name=f"{name} control", connections=CONTROL_CONNECTIONS, pooled=settings.pooled) as control,
     ):
         if not settings.notify:
-            yield _Process(database, Store(database), Store(control))
+            yield _Process(database, Store(database), Store(control), control)
             return
         notifier = Notifier(control)
         async with _background("notifier", notifier.run):
-            yield _Process(database, Store(database, notifier), Store(control, notifier), notifier)
+            yield _Process(database, Store(database, notifier), Store(control, notifier), control, notifier)
 
 
 @asynccontextmanager
@@ -343,17 +343,14 @@ async def _api(
     registry: Registry,
     listener: Listener | None,
     keys: Sequence[bytes],
-    site: Site | None = None,
+    operations: Operations,
 ) -> AsyncIterator[str]:
-    """Serve requests, and the operators' pages; gives the endpoint's URL."""
-    watches = Watches(listener, poll_seconds=settings.poll_seconds)
-    operator = Operator(process.database, process.notifier)
+    """Serve requests, and operators' pages; gives the endpoint's URL."""
     async with (
         _access(settings) as (access, metadata),
-        _listening(settings, process.store, registry, watches, keys, access, metadata) as address,
+        _listening(settings, process, registry, listener, keys, access, metadata, operations) as address,
     ):
-        with nullcontext() if site is None else site.desk.staffed(operator, watches):
-            yield address
+        yield address
 
 
 @asynccontextmanager
@@ -388,13 +385,16 @@ async def _access(settings: Settings) -> AsyncIterator[tuple[Access, ResourceMet
 @asynccontextmanager
 async def _listening(
     settings: Settings,
-    store: Store,
+    process: _Process,
     registry: Registry,
-    watches: Watches,
+    listener: Listener | None,
     keys: Sequence[bytes],
     access: Access,
     metadata: ResourceMetadata | None,
+    operations: Operations,
 ) -> AsyncIterator[str]:
+    store = process.store
+    watches = Watches(listener, poll_seconds=settings.poll_seconds)
     if settings.companion_tools:
         registry = Registry([*registry, *companion_tools(store, watches)])
     catalogue, local = Catalogue(store, registry), LocalTools()
@@ -407,10 +407,11 @@ async def _listening(
         stream_tasks=settings.max_stream_tasks,
         calls_per_minute=settings.max_calls_per_minute,
     )
+    operations.scrape.limits = limits
     subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
     tools = Tools(store, catalogue, local, inline, limits, scopes=settings.call_scopes, private=settings.auth != "none")
     methods = Methods(tools, Tasks(store), subscriptions)
-    host = _authority(settings.host)
+    host = authority(settings.host)
     server = Server(
         Endpoint(methods, access, lenient_task_names=settings.lenient_task_names),
         Guard(settings.known_hosts(), settings.allowed_origins),
@@ -420,14 +421,15 @@ async def _listening(
         grace_seconds=settings.grace_seconds,
     )
     try:
-        port = await server.start(settings.host, settings.port)
+        port = await server.start(settings.host, settings.port, reuse_port=settings.reuse_port)
     except OSError as refused:
         raise SettingsError(
-            f"The API cannot listen on {host}:{settings.port} ({_reason(refused)}): "
+            f"The API cannot listen on {host}:{settings.port} ({reason(refused)}): "
             "choose another with --host and --port, or PERDURE_HOST and PERDURE_PORT"
         ) from refused
     try:
-        yield f"http://{host}:{port}{PATH}"
+        with operations.pages(Operator(process.database, process.notifier), watches):
+            yield f"http://{host}:{port}{PATH}"
     finally:
         await server.stop()
         await catalogue.close()
@@ -478,6 +480,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def _spare_the_collector() -> None:
+    """What is there when a process has started stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
 
 
 def _require_durable(registry: Registry) -> None:

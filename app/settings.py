@@ -80,6 +80,11 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="The address that the API listens on.")
     port: int = Field(default=8765, ge=0, le=65535, description="The TCP port that the API listens on; 0: a free one.")
+    reuse_port: bool = Field(
+        default=False,
+        description="Whether other API processes of this machine may listen on the same port, and the system spreads "
+        "connections over them; `perdure serve --processes` sets it.",
+    )
     ops_host: str = Field(
         default="127.0.0.1",
         description="The address that health, metrics and what else is for operators are served on.",

@@ -16,6 +16,7 @@ CHECKS: dict[str, Sequence[str | Path]] = {
     "ruff format": [PYTHON, "-m", "ruff", "format", "--check"],
     "mypy": [PYTHON, "-m", "mypy"],
     "import-linter": [Path(sysconfig.get_path("scripts"), "lint-imports"), "--no-cache"],
+    "pip-audit": [PYTHON, "-m", "tests.audit"],
     "pytest": [PYTHON, "-m", "pytest", "-n", "2"],
 }
 

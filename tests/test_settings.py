@@ -115,6 +115,18 @@ def test_the_database_url_is_taken_as_it_is_and_its_password_does_not_show(
         ("PERDURE_LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
         ("DATABASE_URL", "mysql://me:hush@there/tasks", "not the URL of a PostgreSQL database"),
         ("DATABASE_URL", "hush", "not the URL of a PostgreSQL database"),
+        ("PERDURE_AUTH", "basic", "'none', 'keys' or 'oauth'"),
+        ("PERDURE_OAUTH_ALGORITHMS", "HS256", "an algorithm that cannot be allowed"),
+        ("PERDURE_OAUTH_ALGORITHMS", "RS256,none", "an algorithm that cannot be allowed"),
+        ("PERDURE_OAUTH_ALGORITHMS", ",", "an algorithm that cannot be allowed"),
+        ("PERDURE_OAUTH_ISSUER", "http://auth.example.com", "not an https URL without a query"),
+        ("PERDURE_OAUTH_ISSUER", "https://auth.example.com/?a=b", "not an https URL without a query"),
+        ("PERDURE_OAUTH_JWKS_URL", "file:///etc/hush", "not an https URL without a query"),
+        ("PERDURE_PUBLIC_URL", "https://me:hush@mcp.example.com", "not an https URL without a query"),
+        ("PERDURE_PUBLIC_URL", 'https://mcp.example.com/"', "not an https URL without a query"),
+        ("PERDURE_CALL_SCOPES", 'a"b', "what cannot be a scope"),
+        ("PERDURE_BROADER_SCOPES", "admin", "not made of pairs broad>narrow"),
+        ("PERDURE_BROADER_SCOPES", "a>b>c", "not made of pairs broad>narrow"),
     ],
 )
 def test_a_wrong_value_names_its_variable_and_what_that_takes(
@@ -144,3 +156,24 @@ def test_what_does_not_go_through_a_pooler_goes_to_the_database_itself() -> None
     assert Settings.read(database_url=pooled).direct(pooled) == pooled
     assert Settings.read(database_url=pooled, pooled=True).direct(pooled) is None
     assert Settings.read(database_url=pooled, pooled=True, direct_url=direct).direct(pooled) == direct
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LocalHost"])
+def test_on_this_machine_everybody_may_be_let_in(host: str) -> None:
+    Settings.read(host=host).check_exposure()
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["0.0.0.0", "::", "192.0.2.1", "fe80::1", "tasks.example.com", "localhost.example.com", "127.1", "1270.0.1"],  # noqa: S104
+)
+def test_elsewhere_nobody_is_let_in_unasked_unless_that_is_said_twice(host: str) -> None:
+    with pytest.raises(SettingsError, match=rf"who reaches {re.escape(host)}: set PERDURE_AUTH"):
+        Settings.read(host=host).check_exposure()
+    for said in ({"allow_anonymous": True}, {"auth": "keys"}, {"auth": "oauth"}):
+        Settings.read(host=host, **said).check_exposure()
+
+
+def test_a_key_of_the_environment_does_not_show() -> None:
+    settings = Settings.read(auth="keys", api_keys="ada sha256:" + "ab" * 32)
+    assert "abab" not in repr(settings) + str(settings) + str(settings.model_dump())

@@ -4,41 +4,70 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
-import structlog
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
-from app.cli import call, demo, dev, keys, migrate, serve, worker
 from app.errors import PerdureError
-from app.telemetry import logs
 from app.version import __version__
 
-log = structlog.get_logger(__name__)
+COMMANDS = (
+    "serve", "worker", "dev", "call", "migrate", "roles", "tasks", "workers", "tools", "check", "healthcheck", "demo",
+    "keys",
+)  # fmt: skip
+"""Each is what the module of its name calls so. In the order of `--help`."""
+
+LEAN = "healthcheck"
+"""A container runs it every few seconds: it does without all that others load."""
+
+
+class Commands(TyperGroup):
+    """The commands, each loaded when it is used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One of them, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        found = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        if isinstance(found, typer.Typer):
+            command: Any = get_group(found)
+        else:
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            alone.command(cmd_name)(found)
+            command = get_command(alone)
+        command.name = cmd_name
+        return command
+
 
 cli = typer.Typer(
     name="perdure",
+    cls=Commands,
     help="Runs long MCP tool calls durably: every task in PostgreSQL.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-cli.command("serve")(serve.serve)
-cli.command("worker")(worker.worker)
-cli.command("dev")(dev.dev)
-cli.command("call")(call.call)
-cli.command("migrate")(migrate.migrate)
-cli.command("demo")(demo.demo)
-cli.add_typer(keys.keys, name="keys")
 
 
 def main() -> None:
     """Run a command. What it cannot do is told in one line, with exit code 2; `PERDURE_LOG_LEVEL=debug` tells more."""
-    logs.configure()
+    if sys.argv[1:2] != [LEAN]:
+        from app.telemetry import logs
+
+        logs.configure()
     try:
         cli()
     except PerdureError as error:
-        log.debug("the command failed", exc_info=error)
+        import structlog
+
+        structlog.get_logger(__name__).debug("the command failed", exc_info=error)
         print(f"perdure: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except (KeyboardInterrupt, asyncio.CancelledError):  # stopped while it was starting

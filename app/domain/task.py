@@ -165,6 +165,7 @@ class Claim:
         answers: responses by question key, of earlier attempts.
         questions: the requests behind all keys asked so far, to notice a key that is used again for another.
         failures: how many attempts have failed and were tried again.
+        waited_ms: for how long the task could have been claimed before it was.
     """
 
     task: Task
@@ -178,6 +179,7 @@ class Claim:
     answers: dict[str, Json]
     questions: dict[str, Json]
     failures: int = 0
+    waited_ms: float = 0.0
 
     @property
     def task_id(self) -> UUID:

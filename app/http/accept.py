@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 JSON = "application/json"
 SSE = "text/event-stream"
@@ -31,7 +32,11 @@ def read_accept(headers: Iterable[str]) -> Accept:
 
     What is malformed matches nothing.
     """
-    value = ",".join(headers)
+    return _read(",".join(headers))
+
+
+@lru_cache(maxsize=256)
+def _read(value: str) -> Accept:
     if not value.strip(" \t,"):
         return Accept(json=True, sse=True)
     ranges = [found for part in _RANGE.findall(value) if (found := _range(part))]

@@ -92,8 +92,11 @@ class Endpoint:
         patience = STREAMED.get(message.method)
         if patience is None:
             return success(message.id, await self._methods.answer(call))
-        async with exchange.streaming(patience=patience):
+        exchange.begin(patience=patience)
+        try:
             return success(message.id, await self._methods.answer(call))
+        finally:
+            await exchange.finish()
 
     def _notified(self, message: Message) -> web.Response:
         """Nothing that a client notifies us of has an effect; but a request must not be taken for a notification."""
@@ -104,6 +107,8 @@ class Endpoint:
 
 async def _body(request: web.Request, seconds: float) -> bytes:
     try:
+        if request.content.is_eof():  # it came with the head, as most do
+            return await request.read()
         async with asyncio.timeout(seconds):
             return await request.read()
     except TimeoutError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from ipaddress import ip_address
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -61,6 +62,7 @@ class Guard:
         return scheme in ("http", "https") and _name(authority) in LOCAL
 
 
+@lru_cache(maxsize=256)
 def _name(authority: str) -> str | None:
     """The name in a host with or without a port; None for what is no host."""
     match = _AUTHORITY.fullmatch(authority)

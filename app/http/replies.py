@@ -9,6 +9,7 @@ from aiohttp import web
 
 from app.domain.task import Json
 from app.errors import ErrorKind, KeyConflict, ProtocolError, Refusal, StoreUnavailable
+from app.telemetry.metrics import refused
 from app.wire.envelope import Message, RequestId, Unreadable, error_body, result_body
 from app.wire.revisions import LEGACY, Revision, code, error_status, http_status, revision_of
 
@@ -47,11 +48,15 @@ def failure(error: Exception, message: Message | None, headers: Mapping[str, str
     """
     request_id, revision = None if message is None else message.id, revision_of(message, headers)
     if isinstance(error, Rejected):
-        body = error_body(request_id, code(ErrorKind.INVALID_REQUEST, revision), str(error))
+        refused(f"http_{error.status}")
+        kind = ErrorKind.INVALID_REQUEST if error.status < 500 else ErrorKind.UNAVAILABLE
+        body = error_body(request_id, code(kind, revision), str(error))
         return _json(error.status, body, error.headers)
     if isinstance(error, ProtocolError):
+        refused("tool")
         return _protocol_error(error, request_id, revision)
     refusal = _refusal(error)
+    refused(refusal.kind.name.lower())
     if isinstance(refusal, Unreadable):
         request_id = refusal.request_id
     body = error_body(request_id, code(refusal.kind, revision), refusal.message, refusal.data)

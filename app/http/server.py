@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import cast
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
@@ -13,9 +13,9 @@ from app.http import connections
 from app.http.auth.metadata import ResourceMetadata
 from app.http.endpoint import METHOD, Endpoint
 from app.http.guards import Guard
+from app.http.origins import FOREIGN, let_pages_read, preflight
 from app.http.replies import Rejected, failure
-
-log = structlog.get_logger(__name__)
+from app.telemetry import logs
 
 PATH = "/mcp"
 MAX_BODY = 4 * 1024 * 1024
@@ -57,6 +57,7 @@ class Server:
             await endpoint.stop(grace_seconds)
 
         app.on_shutdown.append(end_requests)
+        app.on_response_prepare.append(let_pages_read)
         self._max_connections = max_connections
         self._listening: asyncio.Server | None = None
         # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.
@@ -70,8 +71,11 @@ class Server:
             auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
         )
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
         """Listen; returns the port, which the system chose if 0 was given.
+
+        Args:
+            reuse_port: let other processes listen there too.
 
         Raises:
             OSError: the address cannot be had.
@@ -79,7 +83,9 @@ class Server:
         await self._runner.setup()
         try:
             loop = asyncio.get_running_loop()
-            self._listening = await loop.create_server(self._connect, host, port, backlog=1024, reuse_address=True)
+            self._listening = await loop.create_server(
+                self._connect, host, port, backlog=1024, reuse_address=True, reuse_port=reuse_port
+            )
         except BaseException:
             await self._runner.cleanup()
             raise
@@ -105,11 +111,11 @@ class _Full(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say so, and hang up."""
-        if isinstance(transport, asyncio.Transport):
-            transport.write(
-                b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            )
-            transport.close()
+        writing = cast(asyncio.WriteTransport, transport)  # uvloop's is none of that class
+        writing.write(
+            b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
+        writing.close()
 
 
 @web.middleware
@@ -127,7 +133,7 @@ async def log_requests(request: web.Request, handler: Handler) -> web.StreamResp
         return response
     finally:
         milliseconds = round((time.perf_counter() - started) * 1000, 1)
-        log.info("request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
+        logs.line(__name__, "request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
 
 
 async def _go_on(request: web.Request) -> web.StreamResponse | None:
@@ -145,7 +151,8 @@ def _guarded(guard: Guard) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         objection = guard.objection(request.headers)
         if objection is not None:
+            request[FOREIGN] = True
             return failure(Rejected(403, objection), None, request.headers)
-        return await handler(request)
+        return preflight(request) or await handler(request)
 
     return check

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any
 
 from app.errors import ErrorKind, Refusal
@@ -20,28 +19,12 @@ class OpenRequests:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._limits: set[asyncio.Timeout] = set()
 
-    @asynccontextmanager
-    async def until_stopped(self) -> AsyncIterator[None]:
-        """Answer a request in here: what it awaits is cancelled when the server stops.
-
-        Raises:
-            Refusal: UNAVAILABLE, the server has stopped, and what was awaited has ended.
-        """
+    def until_stopped(self) -> UntilStopped:
+        """Answer a request in here: what it awaits is cancelled when the server stops."""
         if (task := asyncio.current_task()) is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        limit = asyncio.timeout(None)
-        try:
-            async with limit:
-                self._limits.add(limit)
-                try:
-                    yield
-                finally:
-                    self._limits.discard(limit)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise Refusal(ErrorKind.UNAVAILABLE, "The server is stopping. Send the request again.") from None
+        return UntilStopped(self._limits)
 
     async def end(self, grace_seconds: float) -> None:
         """Let them end by themselves, and end those that have not when the grace is over."""
@@ -53,3 +36,29 @@ class OpenRequests:
     async def _ended(self, seconds: float) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
+
+
+class UntilStopped:
+    """Surrounds the answering of a request; made by `OpenRequests.until_stopped`.
+
+    Raises:
+        Refusal: UNAVAILABLE, the server has stopped, and what was awaited has ended.
+    """
+
+    def __init__(self, limits: set[asyncio.Timeout]) -> None:
+        self._limits, self._limit = limits, asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        """The server may stop from now on."""
+        await self._limit.__aenter__()
+        self._limits.add(self._limit)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """It has been answered, or the server has stopped."""
+        self._limits.discard(self._limit)
+        try:
+            await self._limit.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise Refusal(ErrorKind.UNAVAILABLE, "The server is stopping. Send the request again.") from None

@@ -24,6 +24,9 @@ KEEPALIVE_SECONDS = 5.0
 WRITE_SECONDS = 30.0
 """How long a client may take nothing of what is sent to it; at twice this its connection has been closed."""
 
+AT_ONCE = 16_384
+"""Bytes of a reply that a connection takes without waiting for its client."""
+
 _HEADERS = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _KEEPALIVE = b": keep-alive\n\n"
 
@@ -49,6 +52,8 @@ class Exchange:
         self._keepalive_seconds, self._write_seconds = keepalive_seconds, write_seconds
         self._stream: web.StreamResponse | None = None
         self._streaming = False
+        self._due: asyncio.TimerHandle | None = None
+        self._alive: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
         self._written_at = asyncio.get_running_loop().time()
 
@@ -57,24 +62,25 @@ class Exchange:
         """Whether the client takes a stream."""
         return self._accept.sse
 
-    @asynccontextmanager
-    async def streaming(self, *, patience: float = 1.0) -> AsyncIterator[None]:
-        """While this is entered there may be notifications and keep-alives, if the client takes a stream.
+    def begin(self, *, patience: float = 1.0) -> None:
+        """From now on there may be notifications and keep-alives, if the client takes a stream; until `finish`.
 
         Args:
             patience: how many times as long as usual a silence may be.
         """
-        if not self._accept.sse:
-            yield
-            return
-        self._streaming = True
-        alive = asyncio.create_task(self._keep_alive(patience * self._keepalive_seconds))
-        try:
-            yield
-        finally:
-            self._streaming = False
-            alive.cancel()
-            await asyncio.wait({alive})
+        if self._accept.sse:
+            self._streaming = True
+            seconds = patience * self._keepalive_seconds
+            self._due = asyncio.get_running_loop().call_later(seconds, self._grow_old, seconds)
+
+    async def finish(self) -> None:
+        """There is nothing more to say but the reply."""
+        self._streaming = False
+        if self._due is not None:
+            self._due.cancel()
+        if self._alive is not None:
+            self._alive.cancel()
+            await asyncio.wait({self._alive})
 
     async def notify(self, message: Json) -> None:
         """Send a notification of this request; it is dropped where there is no stream, or no longer.
@@ -86,8 +92,11 @@ class Exchange:
     async def end(self, response: web.Response) -> web.StreamResponse:
         """Send the response, as the last event if there is a stream, and say what was sent."""
         body = response.body if isinstance(response.body, bytes) else b""
+        plain = self._stream is None and (response.status != 200 or self._accept.json)
+        if plain and len(body) <= AT_ONCE and not self._writing.locked() and self._is_idle():
+            return response  # aiohttp sends it, and has nothing to wait for
         async with self._writing, self._written():
-            if self._stream is not None or (response.status == 200 and not self._accept.json):
+            if self._stream is not None or not plain:
                 stream = await self._open()
                 await stream.write(_event(body))
                 await stream.write_eof()
@@ -95,6 +104,14 @@ class Exchange:
                 await response.prepare(self._request)
                 await response.write_eof()
         return self._stream or response
+
+    def _grow_old(self, seconds: float) -> None:
+        """The first silence is over: most requests have been answered before."""
+        self._alive = asyncio.create_task(self._keep_alive(seconds))
+
+    def _is_idle(self) -> bool:
+        """Whether the client has taken all that was sent to it on this connection."""
+        return self._transport is not None and not self._transport.get_write_buffer_size()
 
     async def _keep_alive(self, seconds: float) -> None:
         clock = asyncio.get_running_loop().time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from app.domain.task import Json
@@ -11,9 +12,11 @@ from app.errors import ErrorKind, Refusal
 from app.methods.call import Call, Handler
 from app.methods.discover import discover
 from app.methods.initialize import initialize, ping
+from app.methods.observed import observed
 from app.methods.subscriptions import Subscriptions
 from app.methods.tasks import Tasks
 from app.methods.tools import Tools
+from app.telemetry.metrics import OTHER
 from app.wire.envelope import printable
 from app.wire.revisions import Era
 
@@ -42,6 +45,7 @@ class Methods:
     """
 
     def __init__(self, tools: Tools, tasks: Tasks, subscriptions: Subscriptions) -> None:
+        self._tools = tools
         self._stops: tuple[Callable[[], None], ...] = (tools.stop, subscriptions.stop)
         self.table: Mapping[str, Method] = MappingProxyType(
             {
@@ -70,7 +74,17 @@ class Methods:
             ProtocolError: a tool answers with an error of its own.
             StoreUnavailable: the database could not be reached in time.
         """
-        method = self.table.get(call.message.method)
-        if method is None or call.context.era not in method.eras:
-            raise Refusal(ErrorKind.METHOD_NOT_FOUND, f"Method not found: {printable(call.message.method)}")
-        return await method.handler(call)
+        name = call.message.method
+        method = self.table.get(name)
+        label = partial(self._tools.label, call.params) if name == "tools/call" else _no_tool
+        return await observed(call, OTHER if method is None else name, label, partial(_answer, call, method))
+
+
+def _no_tool() -> str:
+    return ""
+
+
+async def _answer(call: Call, method: Method | None) -> Json:
+    if method is None or call.context.era not in method.eras:
+        raise Refusal(ErrorKind.METHOD_NOT_FOUND, f"Method not found: {printable(call.message.method)}")
+    return await method.handler(call)

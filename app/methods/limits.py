@@ -70,6 +70,16 @@ class Limits:
         self._calling: Counter[str] = Counter()
         self._streaming: Counter[str] = Counter()
 
+    @property
+    def open_streams(self) -> int:
+        """Subscriptions that are open in this process."""
+        return self._streaming.total()
+
+    @property
+    def waiting_calls(self) -> int:
+        """Calls that wait in this process for their answer."""
+        return self._calling.total()
+
     def call(self, owner: str) -> None:
         """Count one more call of a tool in (core, "Tools", "Security Considerations").
 
@@ -92,8 +102,10 @@ class Limits:
         Raises:
             Refusal: LIMIT, if the principal has as many as it may.
         """
-        count = self._counts.get(owner)
-        if count is None or count.until <= time.monotonic() or count.live >= self._live_tasks:
+        count, now = self._counts.get(owner), time.monotonic()
+        if count is None or count.until <= now or count.live >= self._live_tasks:
+            if count is not None:
+                count.until = now + FRESH_SECONDS  # one of those who come at once counts for all of them
             count = await self._count(owner)
         if count.live >= self._live_tasks:
             raise Refusal(ErrorKind.LIMIT, f"Too many tasks: {self._live_tasks} have not ended; let some of them end")

@@ -14,6 +14,8 @@ from app.methods.inline import Inline, Waiting
 from app.methods.limits import Limits
 from app.methods.local import LocalTools
 from app.storage.store import Store
+from app.telemetry.metrics import OTHER
+from app.telemetry.traces import outgoing
 from app.tools.catalogue import Catalogue, Entry
 from app.tools.header_params import check_header_params
 from app.tools.results import error_result
@@ -86,6 +88,11 @@ class Tools:
         result = await self._answer(Waiting(call, entry, arguments))
         return legacy_result(result) if call.context.legacy else result
 
+    def label(self, params: dict[str, Any]) -> str:
+        """The name of the tool that is called, for metrics and traces; one that is not listed is as good as any."""
+        name = params.get("name")
+        return name if isinstance(name, str) and self._catalogue.lists(name) else OTHER
+
     def stop(self) -> None:
         """From now on requests end because the process does, not because their clients have left."""
         self._inline.stop()
@@ -110,7 +117,8 @@ class Tools:
         return await self._inline.within_budget(task, options.inline_budget_ms / 1000)
 
     async def _create(self, new: NewTask) -> Task:
-        task = await carry_through(self._store.create(new))
+        create = self._store.create(new)
+        task = await (create if new.idempotency is None else carry_through(create))  # a plain one goes on by itself
         if task.reply is Reply.REQUEST:  # the same call was made before, by a client that could not use a handle
             return await carry_through(self._store.detach_for(task.owner, task.task_id)) or task
         return task
@@ -140,11 +148,11 @@ def _new_task(waiting: Waiting, reply: Reply) -> NewTask:
         tool=entry.name,
         params=dumps({"name": entry.name, "arguments": waiting.arguments}),
         capabilities=dumps(context.capabilities),
-        policy=entry.options.to_policy(),
+        policy=entry.policy,
         reply=reply,
         method=call.message.method,
         revision=context.declared,
-        trace_context=dumps(context.trace) if context.trace else None,
+        trace_context=dumps(trace) if (trace := outgoing(context.trace)) else None,
         idempotency=_idempotency(context.idempotency_key, waiting.arguments),
     )
 

@@ -1,8 +1,47 @@
-"""The statements about callers: the keys that they gave, how many live tasks they have, and what they subscribe to."""
+"""The statements that callers lead to: what they create and read, the keys that they gave, what they subscribe to."""
 
 from __future__ import annotations
 
-from app.storage import statements as sql
+from app.storage.statements import TASK
+
+# Of each task: $1 task_id $2 owner $3 tool $4 priority $5 reply $6 poll_interval_ms $7 ttl_ms
+# $8 method $9 params $10 capabilities $11 revision $12 trace_context
+# $13 retention_ms $14 timeout_ms $15 answer_within_ms $16 loss_limit $17 key_hash or NULL $18 fingerprint
+# Primary keys only. A second try of the same id inserts nothing and returns no row; a key that is taken is an error,
+# and then there is no task at all.
+CREATE = f"""
+WITH new AS MATERIALIZED (
+    SELECT *
+    FROM unnest(
+        $1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::integer[], $7::bigint[],
+        $8::text[], $9::json[], $10::json[], $11::text[], $12::json[],
+        $13::bigint[], $14::bigint[], $15::bigint[], $16::integer[], $17::bytea[], $18::bytea[]
+    ) AS n (
+        task_id, owner, tool, priority, reply, poll_interval_ms, ttl_ms,
+        method, params, capabilities, revision, trace_context,
+        retention_ms, timeout_ms, answer_within_ms, loss_limit, key_hash, fingerprint)
+), t AS (
+    INSERT INTO perdure.tasks AS t (
+        task_id, owner, tool, priority, status, reply, poll_interval_ms, ttl_ms, ready_at, deadline_at,
+        created_at, updated_at)
+    SELECT n.task_id, n.owner, n.tool, n.priority, 'working', n.reply, n.poll_interval_ms, n.ttl_ms,
+        c.now, c.now + n.ttl_ms * interval '1 millisecond', c.now, c.now
+    FROM new AS n CROSS JOIN (SELECT clock_timestamp() AS now) AS c
+    ON CONFLICT (task_id) DO NOTHING
+    RETURNING *
+), request AS (
+    INSERT INTO perdure.task_requests (
+        task_id, method, params, capabilities, revision, trace_context,
+        retention_ms, timeout_ms, answer_within_ms, loss_limit, ttl_ms)
+    SELECT n.task_id, n.method, n.params, n.capabilities, n.revision, n.trace_context,
+        n.retention_ms, n.timeout_ms, n.answer_within_ms, n.loss_limit, n.ttl_ms
+    FROM new AS n WHERE n.task_id = ANY (ARRAY(SELECT t.task_id FROM t))
+), key AS (
+    INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint)
+    SELECT n.owner, n.tool, n.key_hash, n.task_id, n.fingerprint
+    FROM new AS n WHERE n.key_hash IS NOT NULL AND n.task_id = ANY (ARRAY(SELECT t.task_id FROM t))
+)
+SELECT {TASK} FROM t"""
 
 # $1 owner $2 tool $3 key_hash
 KEYED = """
@@ -27,10 +66,11 @@ SELECT t.task_id
 FROM perdure.tasks AS t
 WHERE t.task_id = ANY ($2::uuid[]) AND t.owner = $1 AND coalesce(t.expires_at > now(), true)"""
 
-# $1 task_ids $2 owners $3 versions that are known $4 bytes. Primary keys only; of a task that has not changed nothing
-# but its row is read. A larger outcome is not brought along, and `omitted`: many of them at once are too much.
-NEWER = f"""
-SELECT {sql.SHOWN}, s.omitted,
+# $1 task_ids $2 owners $3 versions that are known $4 bytes, or NULL. Primary keys only; of a task that has not changed
+# nothing but its row is read, and questions of a parked one only. An outcome of more bytes is not brought along, and
+# `omitted`: many of them at once are too much.
+GET = f"""
+SELECT {TASK}, q.keys, q.requests, s.omitted,
     CASE WHEN NOT s.omitted THEN o.result::text END AS result,
     CASE WHEN NOT s.omitted THEN o.error::text END AS error
 FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS w (task_id, owner, version)
@@ -38,5 +78,12 @@ JOIN perdure.tasks AS t ON t.task_id = w.task_id
 LEFT JOIN perdure.task_outcomes AS o ON o.task_id = t.task_id
 CROSS JOIN LATERAL (
     SELECT coalesce(octet_length(coalesce(o.result, o.error)::text) > $4::integer, false) AS omitted) AS s
-LEFT JOIN {sql.OPEN_QUESTIONS}
-WHERE t.owner = w.owner AND t.version > w.version AND coalesce(t.expires_at > now(), true)"""
+LEFT JOIN LATERAL (
+    SELECT array_agg(i.key ORDER BY i.epoch, i.position) AS keys,
+        array_agg(i.request::text ORDER BY i.epoch, i.position) AS requests
+    FROM perdure.task_input_requests AS i
+    WHERE i.task_id = t.task_id AND NOT EXISTS (
+        SELECT 1 FROM perdure.task_input_responses AS a WHERE a.task_id = i.task_id AND a.key = i.key)
+) AS q ON t.status = 'input_required'
+WHERE t.owner = w.owner AND t.version > w.version"""
+NEWER = f"{GET} AND coalesce(t.expires_at > now(), true)"

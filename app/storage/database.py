@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,6 +20,15 @@ from app.errors import SettingsError, StoreUnavailable
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+BY_INDEX = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+"""What the planner is told about statements that touch a few rows by their keys. A session keeps its plans: one that
+was made while a table was small would go on reading all of it after it has grown, until somebody analyzes it."""
 
 PATIENCE_SECONDS = 30.0
 """How long a statement is tried again while the database restarts, fails over or has no connection to give."""
@@ -72,6 +82,15 @@ async def _keep(_: asyncpg.Connection[Any]) -> None:
     """Give a connection back as it is: no statement of the store leaves session state, and a RESET is a round trip."""
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How busy a pool is: the most connections that it opens, how many are in use, how many statements wait for one."""
+
+    limit: int
+    used: int
+    waiting: int
+
+
 class Database:
     """A pool of connections with a fair queue before it, and retries for faults that pass.
 
@@ -102,7 +121,7 @@ class Database:
         self._patience = patience_seconds
         # A server that is there ends a statement itself; one that fell silent never would.
         self._silence = statement_seconds + 2
-        limits = {
+        limits = BY_INDEX | {
             "statement_timeout": str(int(statement_seconds * 1000)),
             "lock_timeout": "10000",
             "idle_in_transaction_session_timeout": "60000",
@@ -111,6 +130,7 @@ class Database:
         self._limit = "; ".join(f"SET LOCAL {setting} = {value}" for setting, value in limits.items())
         # asyncpg's own queue lets late callers overtake; this one is first come, first served.
         self._turn = asyncio.Semaphore(connections)
+        self._asking = 0
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def __aenter__(self) -> Self:
@@ -143,6 +163,11 @@ class Database:
                     await self._pool.close()
             except TimeoutError:
                 self._pool.terminate()
+
+    @property
+    def use(self) -> Use:
+        """How busy the pool is."""
+        return Use(self._connections, min(self._asking, self._connections), max(0, self._asking - self._connections))
 
     async def fetch(self, statement: str, *args: object) -> list[asyncpg.Record]:
         """Run one statement as its own transaction, again after a passing fault.
@@ -182,12 +207,16 @@ class Database:
         """One connection of the pool, in the order of asking."""
         if self._pool is None:
             raise AssertionError("the database is used before it was opened")
-        async with self._turn:
-            connection = await self._pool.acquire()
-            try:
-                yield connection  # type: ignore[misc]  # a proxy with the connection's methods
-            finally:
-                await self._give_back(self._pool, connection)
+        self._asking += 1
+        try:
+            async with self._turn:
+                connection = await self._pool.acquire()
+                try:
+                    yield connection  # type: ignore[misc]  # a proxy with the connection's methods
+                finally:
+                    await self._give_back(self._pool, connection)
+        finally:
+            self._asking -= 1
 
     async def _give_back(self, pool: asyncpg.Pool[asyncpg.Record], connection: Any) -> None:
         """A connection that was lost cannot be given back; what its user met with, a cancel above all, stands."""
@@ -198,14 +227,23 @@ class Database:
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work, again after each passing fault, until the patience is over."""
+        until = asyncio.get_running_loop().time() + self._patience
+        try:
+            return await work()  # at first without all that another try takes
+        except PASSING as fault:
+            return await self._again(work, fault, until)
+
+    async def _again(self, work: Callable[[], Awaitable[T]], fault: Exception, until: float) -> T:
+        left = until - asyncio.get_running_loop().time()
         retries = stamina.retry_context(
-            on=PASSING, attempts=None, timeout=self._patience, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
+            on=PASSING, attempts=None, timeout=left, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
         )
         try:
-            async for attempt in retries:
-                with attempt:
-                    return await work()
-        except PASSING as fault:
-            log.warning("database unavailable", fault=type(fault).__name__)
-            raise StoreUnavailable("The task store cannot be reached. Try again later.") from fault
-        raise AssertionError("retried work neither returned nor raised")
+            if left > 0:
+                async for attempt in retries:
+                    with attempt:
+                        return await work()
+        except PASSING as last:
+            fault = last
+        log.warning("database unavailable", fault=type(fault).__name__)
+        raise StoreUnavailable("The task store cannot be reached. Try again later.") from fault

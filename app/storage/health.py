@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import asyncpg
@@ -17,7 +18,43 @@ T = TypeVar("T")
 PROBE_SECONDS = 2.0
 FRESH_SECONDS = 1.0
 
+FIGURES_SECONDS = 3.0
+FIGURES_FRESH_SECONDS = 5.0
+TOOLS = 1000
+"""The most tools that are shown, those with the most work."""
+
 REVISION = "SELECT version_num FROM perdure.alembic_version"
+
+# $1 the most rows. As the view: live tasks only, by partial indexes, and the catalogue.
+QUEUES = """
+SELECT h.tool, h.queued, h.scheduled, h.running, h.waiting_for_answers, h.workers,
+    extract(epoch FROM h.oldest_wait)::float8 AS oldest_wait
+FROM perdure.queue_health AS h
+ORDER BY h.queued + h.scheduled + h.running + h.waiting_for_answers DESC, h.tool
+LIMIT $1"""
+
+# Sessions of other roles show their xmin only to members of pg_read_all_stats; slots and prepared transactions to all.
+SERVER = """
+SELECT pg_notification_queue_usage() AS notification_queue,
+    greatest(
+        (SELECT max(age(a.backend_xmin)) FROM pg_stat_activity AS a),
+        (SELECT max(greatest(age(s.xmin), age(s.catalog_xmin))) FROM pg_replication_slots AS s),
+        (SELECT max(age(p.transaction)) FROM pg_prepared_xacts AS p), 0) AS xmin_age"""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What metrics say of the database.
+
+    Attributes:
+        queues: rows of queue_health, waits in seconds.
+        notification_queue: how full PostgreSQL's queue of notifications is, 0 to 1.
+        xmin_age: how many transactions VACUUM is held back.
+    """
+
+    queues: Sequence[Mapping[str, Any]]
+    notification_queue: float
+    xmin_age: int
 
 
 class Health:
@@ -32,6 +69,9 @@ class Health:
     def __init__(self, url: str, *, name: str, probe_seconds: float = PROBE_SECONDS) -> None:
         self._probe = Line(url, name=name, seconds=probe_seconds)
         self._revision = Recent(self._read_revision, FRESH_SECONDS)
+        # Apart from the probe, which must not wait for it.
+        self._counter = Line(url, name=name, seconds=FIGURES_SECONDS)
+        self._figures = Recent(self._read_figures, FIGURES_FRESH_SECONDS)
 
     async def revision(self) -> str | None:
         """The schema's revision; None for a database without tables of Perdure.
@@ -41,10 +81,25 @@ class Health:
         """
         return await self._revision.get()
 
+    async def figures(self) -> Figures:
+        """What metrics say of the database, no older than a few seconds.
+
+        Raises:
+            any of `database.FAULTS`: the database does not answer in time.
+        """
+        return await self._figures.get()
+
     async def close(self) -> None:
         """Hang up."""
         await self._revision.close()
+        await self._figures.close()
         self._probe.close()
+        self._counter.close()
+
+    async def _read_figures(self) -> Figures:
+        queues = await self._counter.ask(QUEUES, TOOLS)
+        [server] = await self._counter.ask(SERVER)
+        return Figures([dict(row) for row in queues], server["notification_queue"], server["xmin_age"])
 
     async def _read_revision(self) -> str | None:
         try:

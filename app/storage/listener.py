@@ -17,6 +17,7 @@ import structlog
 
 from app.storage.database import FAULTS, asyncpg_dsn
 from app.storage.notifier import CHANGED, READY
+from app.telemetry.metrics import LOSSES
 
 log = structlog.get_logger(__name__)
 
@@ -74,6 +75,7 @@ class Listener:
                 await self._listen()
             except FAULTS as fault:
                 log.warning("not hearing notifications; polling goes on", fault=type(fault).__name__)
+                LOSSES.inc()
             finally:
                 self.hearing = False
             await asyncio.sleep(self._reconnect_seconds)

@@ -43,6 +43,11 @@ class Notifier:
             self._ready.add(task.tool)
         self._work.set()
 
+    def created(self, task: Task) -> None:
+        """A commit made this task: a worker is wanted for it, and nobody can know it yet."""
+        self._ready.add(task.tool)
+        self._work.set()
+
     def purged(self, task_ids: Iterable[UUID]) -> None:
         """A commit deleted these tasks."""
         self._changed.update(task_ids)
@@ -59,7 +64,7 @@ class Notifier:
         self._work.clear()
         ready, self._ready = self._ready, set()
         changed, self._changed = self._changed, set()
-        if not changed:
+        if not changed and not ready:
             return
         try:
             await self._send(ready, changed)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 import asyncpg
 
-from app.domain.task import Claim, Json, Question, Reply, Status, Task, TaskState
+from app.domain.task import Claim, Json, NewTask, Question, Reply, Status, Task, TaskState
 
 Record = asyncpg.Record
 
@@ -45,7 +45,7 @@ class Newer:
 
 
 def task(row: Record) -> Task:
-    """Build a `Task` from a row that holds the columns of `statements._TASK`."""
+    """Build a `Task` from a row that holds the columns of `statements.TASK`."""
     return Task(
         task_id=row["task_id"],
         owner=row["owner"],
@@ -67,7 +67,7 @@ def task(row: Record) -> Task:
 
 
 def state(row: Record) -> TaskState:
-    """Build a `TaskState` from a row of `statements.GET` or `callers.NEWER`."""
+    """Build a `TaskState` from a row of `callers.GET` or `callers.NEWER`."""
     questions = zip(row["keys"] or (), row["requests"] or (), strict=True)
     return TaskState(
         task=task(row),
@@ -78,7 +78,7 @@ def state(row: Record) -> TaskState:
 
 
 def newer(row: Record) -> Newer:
-    """Build a `Newer` from a row of `callers.NEWER`."""
+    """Build a `Newer` from a row of `callers.GET` or `callers.NEWER`."""
     return Newer(state(row), row["omitted"])
 
 
@@ -106,6 +106,7 @@ def claim(row: Record, worker_id: UUID, history: Iterable[Record]) -> Claim:
         answers=answers,
         questions=questions,
         failures=row["failures"],
+        waited_ms=row["waited_ms"],
     )
 
 
@@ -117,3 +118,32 @@ def holding(row: Record) -> Holding:
 def catalogue(row: Record) -> CatalogueRow:
     """Build a `CatalogueRow` from a row of `statements.READ_TOOLS`."""
     return CatalogueRow(row["name"], row["definition"], row["options"], row["digest"])
+
+
+def columns(new: Sequence[NewTask]) -> tuple[tuple[object, ...], ...]:
+    """The arguments of `callers.CREATE` for these tasks."""
+    return tuple(zip(*map(_values, new), strict=True))
+
+
+def _values(new: NewTask) -> tuple[object, ...]:
+    p, key = new.policy, new.idempotency
+    return (
+        new.task_id,
+        new.owner,
+        new.tool,
+        p.priority,
+        new.reply.value,
+        p.poll_interval_ms,
+        p.ttl_ms,
+        new.method,
+        new.params,
+        new.capabilities,
+        new.revision,
+        new.trace_context,
+        p.retention_ms,
+        p.timeout_ms,
+        p.answer_within_ms,
+        p.losses,
+        key and key.key_hash,
+        key and key.fingerprint,
+    )

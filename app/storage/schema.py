@@ -149,8 +149,15 @@ Index(
     tasks.c.task_id,
     postgresql_where=text("status IN ('input_required', 'failed', 'cancelled')"),
 )
-# Tasks end in about the order in which their rows lie, and this costs next to nothing as they do.
-Index("tasks_finished", tasks.c.finished_at, postgresql_using="brin", postgresql_with={"autosummarize": "on"})
+# Tasks end in about the order in which their rows lie, and this costs next to nothing as they do. Without its predicate
+# it would be taken for live tasks too, and those lie everywhere.
+Index(
+    "tasks_finished",
+    tasks.c.finished_at,
+    postgresql_using="brin",
+    postgresql_with={"autosummarize": "on"},
+    postgresql_where=text("finished_at IS NOT NULL"),
+)
 
 task_requests = Table(
     "task_requests",

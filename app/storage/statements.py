@@ -16,7 +16,7 @@ from __future__ import annotations
 from app.domain.task import REQUEST_STATE_MS
 
 # The columns of a `Task`, in the order in which `rows.task` reads them; `t` is the task's row.
-_TASK = """
+TASK = """
     t.task_id, t.owner, t.tool, t.status, t.status_message, t.reply, t.epoch, t.version, t.ttl_ms,
     coalesce(t.poll_interval_ms,
         least(5000, greatest(1000, extract(epoch FROM now() - t.created_at) * 50))::integer) AS poll_interval_ms,
@@ -42,50 +42,6 @@ _ENDED_TTL = f"ceil(extract(epoch FROM {_EXPIRES} - h.created_at) * 1000)::bigin
 
 # The longest that a question on a request can wait; NULL, which least() passes over, for a task with a handle.
 _REQUEST_STATE_MS = f"CASE WHEN t.reply = 'request' THEN {REQUEST_STATE_MS} END"
-
-# $1 task_id $2 owner $3 tool $4 priority $5 reply $6 poll_interval_ms $7 ttl_ms
-# $8 method $9 params $10 capabilities $11 revision $12 trace_context
-# $13 retention_ms $14 timeout_ms $15 answer_within_ms $16 loss_limit $17 key_hash or NULL $18 fingerprint
-# Primary keys only. A second try of the same id inserts nothing and returns no row; a key that is taken is an error,
-# and then there is no task either.
-CREATE = f"""
-WITH t AS (
-    INSERT INTO perdure.tasks AS t (
-        task_id, owner, tool, priority, status, reply, poll_interval_ms, ttl_ms, ready_at, deadline_at,
-        created_at, updated_at)
-    SELECT $1::uuid, $2, $3, $4::smallint, 'working', $5, $6::integer, $7::bigint,
-        c.now, c.now + $7::bigint * interval '1 millisecond', c.now, c.now
-    FROM (SELECT clock_timestamp() AS now) AS c
-    ON CONFLICT (task_id) DO NOTHING
-    RETURNING *
-), request AS (
-    INSERT INTO perdure.task_requests (
-        task_id, method, params, capabilities, revision, trace_context,
-        retention_ms, timeout_ms, answer_within_ms, loss_limit, ttl_ms)
-    SELECT t.task_id, $8, $9, $10, $11, $12, $13, $14, $15, $16, $7::bigint FROM t
-), key AS (
-    INSERT INTO perdure.idempotency_keys (owner, tool, key_hash, task_id, fingerprint)
-    SELECT t.owner, t.tool, $17::bytea, t.task_id, $18::bytea FROM t WHERE $17::bytea IS NOT NULL
-)
-SELECT {_TASK} FROM t"""
-
-# What is shown of a task `t` beside its outcome; questions are read for a parked task only.
-SHOWN = f"{_TASK}, q.keys, q.requests"
-OPEN_QUESTIONS = """LATERAL (
-    SELECT array_agg(i.key ORDER BY i.epoch, i.position) AS keys,
-        array_agg(i.request::text ORDER BY i.epoch, i.position) AS requests
-    FROM perdure.task_input_requests AS i
-    WHERE i.task_id = t.task_id AND NOT EXISTS (
-        SELECT 1 FROM perdure.task_input_responses AS a WHERE a.task_id = i.task_id AND a.key = i.key)
-) AS q ON t.status = 'input_required'"""
-
-# $1 task_id $2 owner. Primary keys of four tables.
-GET = f"""
-SELECT {SHOWN}, o.result::text AS result, o.error::text AS error
-FROM perdure.tasks AS t
-LEFT JOIN perdure.task_outcomes AS o ON o.task_id = t.task_id
-LEFT JOIN {OPEN_QUESTIONS}
-WHERE t.task_id = $1 AND t.owner = $2"""
 
 # $1 task_id $2 owner $3 keys $4 responses $5 what the client can do now, or NULL: the one update of a request.
 # Two answers on two replicas: the second waits for the row, and then its INSERT meets the first one's rows.
@@ -125,7 +81,7 @@ WITH parked AS MATERIALIZED (
     WHERE t.task_id = p.task_id AND c.recorded > 0
     RETURNING t.*
 )
-SELECT {_TASK}, c.recorded FROM t CROSS JOIN counted AS c"""
+SELECT {TASK}, c.recorded FROM t CROSS JOIN counted AS c"""
 
 
 def cancel(which: str) -> str:
@@ -152,7 +108,7 @@ SET cancel_requested_at = coalesce(t.cancel_requested_at, h.at),
 FROM h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
-RETURNING {_TASK}"""
+RETURNING {TASK}"""
 
 
 # $1 task_id $2 owner $3 how its caller must be answered for it to be cancelled, or NULL.
@@ -201,8 +157,9 @@ WITH heads AS MATERIALIZED (
     RETURNING t.*, r.params::text AS params, r.capabilities::text AS capabilities, r.revision,
         r.trace_context::text AS trace_context, won.ready_at AS waited_since
 )
-SELECT s.seen, {_TASK}, t.params, t.capabilities, t.revision, t.trace_context, t.failures,
-    (extract(epoch FROM t.deadline_at - clock_timestamp()) * 1000)::bigint AS remaining_ms
+SELECT s.seen, {TASK}, t.params, t.capabilities, t.revision, t.trace_context, t.failures,
+    (extract(epoch FROM t.deadline_at - clock_timestamp()) * 1000)::bigint AS remaining_ms,
+    (extract(epoch FROM t.started_at - t.waited_since) * 1000)::float8 AS waited_ms
 FROM (SELECT count(*) AS seen FROM heads) AS s
 LEFT JOIN claimed AS t ON true
 ORDER BY t.priority, t.waited_since"""
@@ -248,7 +205,7 @@ SET status = CASE WHEN h.cancel_requested_at IS NULL THEN 'input_required' ELSE 
 FROM held AS h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
-RETURNING {_TASK}"""
+RETURNING {TASK}"""
 
 # $1 task_id $2 epoch $3 worker_id $4 name $5 value. A step that is there already is never overwritten.
 STEP = f"""
@@ -262,25 +219,49 @@ RETURNING value::text AS value"""
 FENCE = f"WITH {_HELD} SELECT 1 AS held FROM held"
 MEMO = "INSERT INTO perdure.task_steps (task_id, name, value, epoch) VALUES ($1, $2, $3, $4)"
 
+
+def _status(message: str, progress: str, total: str) -> str:
+    return f"""
+    status_message = {message},
+    progress = coalesce({progress}, t.progress),
+    progress_total = CASE WHEN {progress} IS NULL THEN t.progress_total ELSE {total} END,
+    version = t.version + CASE WHEN t.status_message IS DISTINCT FROM {message} THEN 1 ELSE 0 END,
+    updated_at = CASE WHEN t.status_message IS DISTINCT FROM {message}
+        THEN greatest(clock_timestamp(), t.updated_at + interval '1 microsecond') ELSE t.updated_at END"""
+
+
 # $1 task_id $2 epoch $3 worker_id $4 message $5 progress or NULL to leave it $6 total. The same message is no change:
 # progress is not in a task's view, it is for operators and for requests that wait.
 STATUS = f"""
 UPDATE perdure.tasks AS t
-SET status_message = $4,
-    progress = coalesce($5::float8, t.progress),
-    progress_total = CASE WHEN $5::float8 IS NULL THEN t.progress_total ELSE $6::float8 END,
-    version = t.version + CASE WHEN t.status_message IS DISTINCT FROM $4 THEN 1 ELSE 0 END,
-    updated_at = CASE WHEN t.status_message IS DISTINCT FROM $4
-        THEN greatest(clock_timestamp(), t.updated_at + interval '1 microsecond') ELSE t.updated_at END
+SET {_status("$4", "$5::float8", "$6::float8")}
 WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
-RETURNING {_TASK}"""
+RETURNING {TASK}"""
+
+# $1 task_ids $2 epochs $3 worker_ids $4 messages $5 progress $6 totals: as STATUS, for those of these attempts whose
+# rows nobody else has locked.
+STATUS_MANY = f"""
+WITH held AS MATERIALIZED (
+    SELECT t.task_id, w.message, w.progress, w.total
+    FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::text[], $5::float8[], $6::float8[])
+        AS w (task_id, epoch, worker_id, message, progress, total)
+    JOIN perdure.tasks AS t ON t.task_id = w.task_id AND t.epoch = w.epoch AND t.worker_id = w.worker_id
+    WHERE t.status = 'working'
+    ORDER BY t.task_id
+    FOR NO KEY UPDATE OF t SKIP LOCKED
+)
+UPDATE perdure.tasks AS t
+SET {_status("h.message", "h.progress", "h.total")}
+FROM held AS h
+WHERE t.task_id = h.task_id
+RETURNING {TASK}"""
 
 # $1 task_id $2 epoch $3 worker_id. Clients that see the task at all see no difference.
 DETACH = f"""
 UPDATE perdure.tasks AS t
 SET reply = 'task'
 WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
-RETURNING {_TASK}"""
+RETURNING {TASK}"""
 
 # $1 task_id $2 owner. A question that is open can from now on be answered for as long as the tool lets it.
 DETACH_FOR = f"""
@@ -298,7 +279,7 @@ SET reply = 'task',
 FROM h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
-RETURNING {_TASK}"""
+RETURNING {TASK}"""
 
 _FINISHED = f"""
     worker_id = NULL,
@@ -311,13 +292,31 @@ _FINISHED = f"""
 FROM held AS h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
-RETURNING {_TASK}"""
+RETURNING {TASK}"""
 
 # $1 task_id $2 epoch $3 worker_id $4 result
 FINISH = f"""
 WITH {_HELD}, outcome AS (
     INSERT INTO perdure.task_outcomes (task_id, result, epoch)
     SELECT h.task_id, $4::json, h.epoch FROM held AS h
+)
+UPDATE perdure.tasks AS t
+SET status = 'completed',
+    status_message = NULL,{_FINISHED}"""
+
+# $1 task_ids $2 epochs $3 worker_ids $4 results: as FINISH, for those of these attempts whose rows nobody else has
+# locked. A batch waits for no row: what it does not return is left to FINISH.
+FINISH_MANY = f"""
+WITH held AS MATERIALIZED (
+    SELECT t.task_id, t.epoch, t.created_at, t.ttl_ms, w.result, {_AT}
+    FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::json[]) AS w (task_id, epoch, worker_id, result)
+    JOIN perdure.tasks AS t ON t.task_id = w.task_id AND t.epoch = w.epoch AND t.worker_id = w.worker_id
+    WHERE t.status = 'working'
+    ORDER BY t.task_id
+    FOR NO KEY UPDATE OF t SKIP LOCKED
+), outcome AS (
+    INSERT INTO perdure.task_outcomes (task_id, result, epoch)
+    SELECT h.task_id, h.result, h.epoch FROM held AS h
 )
 UPDATE perdure.tasks AS t
 SET status = 'completed',
@@ -362,7 +361,7 @@ SET status = CASE WHEN h.cancel_requested_at IS NULL THEN 'working' ELSE 'cancel
 FROM held AS h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
-RETURNING {_TASK}"""
+RETURNING {TASK}"""
 
 # $1 task_ids $2 epochs $3 worker_id. Goes back to the queue at once and uses nothing up; a pending cancel ends it.
 RELEASE = f"""
@@ -395,7 +394,7 @@ SET status = CASE WHEN h.cancel_requested_at IS NULL THEN 'working' ELSE 'cancel
 FROM held AS h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
-RETURNING {_TASK}"""
+RETURNING {TASK}"""
 
 # $1 task_ids $2 epochs $3 worker_ids $4 error $5 message. Of these attempts, those whose worker's beat is old, or whose
 # worker is gone. The lock insists on the same epoch and worker, so that a task which moved on meanwhile is left alone.
@@ -438,7 +437,7 @@ SET status = h.next,
 FROM h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
-RETURNING {_TASK}"""
+RETURNING {TASK}"""
 
 # $1 task_ids $2 how long a worker gets to end an attempt itself. Of these tasks, those that are past their deadline.
 # $3 $4 error and message of a task whose ttl is over, $5 $6 of one that was not answered, $7 $8 of one that ran too
@@ -482,20 +481,20 @@ SET status = CASE h.why WHEN 'abandoned' THEN 'cancelled' ELSE 'failed' END,
 FROM h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
-RETURNING {_TASK}"""
+RETURNING {TASK}"""
 
 # Own lost acknowledgements, looked up after a fenced write found nothing: $1 task_id $2 epoch, and $3 a step's name. A
 # step of a later attempt is none of ours, whatever it returned.
 OWN_OUTCOME = f"""
-SELECT {_TASK} FROM perdure.tasks AS t
+SELECT {TASK} FROM perdure.tasks AS t
 JOIN perdure.task_outcomes AS o ON o.task_id = t.task_id
 WHERE t.task_id = $1 AND o.epoch = $2"""
 OWN_STEP = "SELECT value::text AS value FROM perdure.task_steps WHERE task_id = $1 AND epoch <= $2 AND name = $3"
 OWN_RETRY = f"""
-SELECT {_TASK} FROM perdure.tasks AS t
+SELECT {TASK} FROM perdure.tasks AS t
 JOIN perdure.task_attempts AS a ON a.task_id = t.task_id
 WHERE t.task_id = $1 AND a.epoch = $2 AND a.ended IN ('retried', 'cancelled')"""
 OWN_QUESTION = f"""
-SELECT {_TASK} FROM perdure.tasks AS t
+SELECT {TASK} FROM perdure.tasks AS t
 WHERE t.task_id = $1 AND EXISTS (
     SELECT 1 FROM perdure.task_input_requests AS i WHERE i.task_id = t.task_id AND i.epoch = $2)"""

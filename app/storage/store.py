@@ -14,8 +14,10 @@ from app.domain.task import Claim, Idempotency, Json, NewTask, Question, Reply, 
 from app.errors import KeyConflict, StaleAttempt, StoreUnavailable
 from app.storage import callers, due, fleet, rows
 from app.storage import statements as sql
+from app.storage.batching import Batches
 from app.storage.database import Database
 from app.storage.rows import CatalogueRow, Holding, Newer
+from app.telemetry import metrics
 
 if TYPE_CHECKING:
     from app.storage.notifier import Notifier
@@ -56,6 +58,10 @@ KEY_TRIES = 5
 OMITTED_BYTES = 65_536
 """A larger outcome is not read together with those of other tasks."""
 
+TOGETHER_BYTES = 1024 * 1024
+ROW_BYTES = 4096
+"""What goes together into one statement makes about so many bytes; a row counts for these and its payload."""
+
 CLAIMS_IN_VAIN = 3
 """So often in a row a claim is repeated that saw tasks and won none: others took them, or hold on to them."""
 
@@ -73,17 +79,23 @@ class Store:
     def __init__(self, database: Database, notifier: Notifier | None = None) -> None:
         self._db = database
         self._notifier = notifier
+        self._creates = Batches(self._insert_all, most=TOGETHER_BYTES, size=lambda new: _size(new.params))
+        self._reads = Batches(self._read_all)
+        self._ends = Batches(self._finish_all, most=TOGETHER_BYTES, size=lambda end: _size(end[1]))
+        self._says = Batches(self._status_all)
 
     # -- for callers --------------------------------------------------------------------------------------------
 
     async def create(self, new: NewTask) -> Task:
         """Commit a new task, waiting for a worker. Where its key stands for a task that can still be read, that one.
 
+        Without a key it is created even if the caller is cancelled meanwhile.
+
         Raises:
             KeyConflict: the key stands for another request.
         """
         if new.idempotency is None:
-            return await self._insert(new)
+            return await self._creates.put(new)
         for _ in range(KEY_TRIES):  # others may take the key, or free it, between two statements
             task = await self._keyed(new, new.idempotency)
             if task is not None:
@@ -110,34 +122,29 @@ class Store:
         return None if state is None else state.task
 
     async def _insert(self, new: NewTask) -> Task:
-        p, key = new.policy, new.idempotency
-        row = await self._db.fetchrow(
-            sql.CREATE,
-            new.task_id,
-            new.owner,
-            new.tool,
-            p.priority,
-            new.reply.value,
-            p.poll_interval_ms,
-            p.ttl_ms,
-            new.method,
-            new.params,
-            new.capabilities,
-            new.revision,
-            new.trace_context,
-            p.retention_ms,
-            p.timeout_ms,
-            p.answer_within_ms,
-            p.losses,
-            key and key.key_hash,
-            key and key.fingerprint,
-        )
-        if row is None:  # an earlier try had committed
-            state = await self.get(new.owner, new.task_id)
-            if state is None:
-                raise AssertionError("a task that exists belongs to another owner")
-            return self._changed(state.task, ready=True)
-        return self._changed(rows.task(row), ready=True)
+        (made,) = await self._insert_all([new])
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    async def _insert_all(self, new: Sequence[NewTask]) -> list[Task | Exception]:
+        """Commit them together."""
+        found = await self._db.fetch(callers.CREATE, *rows.columns(new))
+        made = {task.task_id: task for task in map(rows.task, found)}
+        for task in made.values():
+            metrics.created(task.tool)
+        lost = [(it.owner, it.task_id) for it in new if it.task_id not in made]
+        for known in await self._read_all(lost) if lost else ():  # an earlier try had committed
+            if known is not None:
+                made[known.state.task.task_id] = known.state.task
+        return [self._made(made.get(it.task_id)) for it in new]
+
+    def _made(self, task: Task | None) -> Task | Exception:
+        if task is None:
+            return AssertionError("a task that exists belongs to another owner")
+        if self._notifier is not None:
+            self._notifier.created(task)
+        return task
 
     async def count_live(self, owner: str, limit: int) -> int:
         """How many live tasks an owner has, counted no further than the limit."""
@@ -146,8 +153,18 @@ class Store:
 
     async def get(self, owner: str, task_id: UUID) -> TaskState | None:
         """Read a task, its open questions and its outcome as of one moment. None: unknown, or another owner's."""
-        row = await self._db.fetchrow(sql.GET, task_id, owner)
-        return None if row is None else rows.state(row)
+        read = await self._reads.put((owner, task_id))
+        if read is not None and read.omitted:
+            (row,) = await self._db.fetch(callers.GET, [task_id], [owner], [-1], None) or (None,)
+            return None if row is None else rows.newer(row).state
+        return None if read is None else read.state
+
+    async def _read_all(self, wanted: Sequence[tuple[str, UUID]]) -> list[Newer | None]:
+        """Read them as of one moment; a task that several ask for once."""
+        owners, ids = zip(*dict.fromkeys(wanted), strict=True)
+        found = map(rows.newer, await self._db.fetch(callers.GET, ids, owners, [-1] * len(ids), OMITTED_BYTES))
+        read = {(it.state.task.owner, it.state.task.task_id): it for it in found}
+        return [read.get(it) for it in wanted]
 
     async def readable(self, owner: str, task_ids: Sequence[UUID]) -> set[UUID]:
         """Those of these tasks that are the owner's and have not expired."""
@@ -245,6 +262,7 @@ class Store:
         if row is None:
             row = await self._db.fetchrow(sql.OWN_STEP, claim.task_id, claim.epoch, name)
         if row is None:
+            metrics.STALE.inc()
             raise StaleAttempt("The attempt no longer holds its task; the step was not recorded.")
         stands: Json = row["value"]
         return stands
@@ -261,7 +279,8 @@ class Store:
         Raises:
             StaleAttempt: the task is no longer this attempt's.
         """
-        return await self._fenced(claim, sql.STATUS, message, progress, total)
+        told = await self._says.put((claim, message, progress, total))
+        return told or await self._fenced(claim, sql.STATUS, message, progress, total)
 
     async def detach(self, claim: Claim) -> Task:
         """Let the task outlive the request that started it: its caller is given the handle.
@@ -277,7 +296,8 @@ class Store:
         Raises:
             StaleAttempt: the task is no longer this attempt's; whatever ended it first stands.
         """
-        return await self._fenced(claim, sql.FINISH, result, own=sql.OWN_OUTCOME)
+        ended = await self._ends.put((claim, result))
+        return ended or await self._fenced(claim, sql.FINISH, result, own=sql.OWN_OUTCOME)
 
     async def fail(self, claim: Claim, error: Json, message: str, *, internal: str | None = None) -> Task:
         """End the task as failed, with a JSON-RPC error.
@@ -364,8 +384,27 @@ class Store:
         if row is None and own is not None:
             row = await self._db.fetchrow(own, claim.task_id, claim.epoch)
         if row is None:
+            metrics.STALE.inc()
             raise StaleAttempt("The attempt no longer holds its task; nothing was written.")
         return self._changed(rows.task(row))
+
+    # Of the writes that go together, those that found nothing are None. They go on alone: a row that somebody else has
+    # locked is waited for by its own writer only, and a lost acknowledgement is looked up as ever.
+
+    async def _finish_all(self, ends: Sequence[tuple[Claim, Json]]) -> list[Task | None]:
+        return await self._fenced_all([claim for claim, _ in ends], sql.FINISH_MANY, [result for _, result in ends])
+
+    async def _status_all(self, said: Sequence[tuple[Claim, str, float | None, float | None]]) -> list[Task | None]:
+        claims, *columns = zip(*said, strict=True)
+        return await self._fenced_all(claims, sql.STATUS_MANY, *columns)
+
+    async def _fenced_all(
+        self, claims: Sequence[Claim], statement: str, *columns: Sequence[object]
+    ) -> list[Task | None]:
+        fences = zip(*map(_fence, claims), strict=True)
+        tasks = map(rows.task, await self._db.fetch(statement, *fences, *columns))
+        changed = {task.task_id: self._changed(task) for task in tasks}
+        return [changed.get(claim.task_id) for claim in claims]
 
     async def _move(
         self, verb: str, look: due.Statement, act: due.Statement, limit: int, broken: set[UUID] | None
@@ -386,3 +425,7 @@ class Store:
 
 def _fence(claim: Claim) -> tuple[UUID, int, UUID]:
     return claim.task_id, claim.epoch, claim.worker_id
+
+
+def _size(payload: Json) -> int:
+    return ROW_BYTES + len(payload)

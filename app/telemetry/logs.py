@@ -6,9 +6,13 @@ password of a URL or a bearer token that ends up in a message, an error or a tra
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
+import time
+from contextlib import nullcontext, suppress
+from functools import lru_cache
 from typing import Any, Literal
 
 import stamina.instrumentation
@@ -20,6 +24,9 @@ _CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066
 _SECRET = re.compile(r"(\w://[^\s:/@]*:)[^\s\"]+(?=@)|(\bBearer\s+)[\w.~+/=-]+", re.IGNORECASE)
 _QUIET = ("alembic", "asyncio")
 
+_plain_lines: logging.StreamHandler[Any] | None = None
+"""Where whole lines of JSON can be written; None while lines are made for people, or nothing is set up."""
+
 
 def configure(style: Literal["console", "json"] | None = None, level: str = "info") -> None:
     """Set the process's log up; a second call replaces what the first did.
@@ -28,8 +35,11 @@ def configure(style: Literal["console", "json"] | None = None, level: str = "inf
         style: how lines are written; None: for people on a terminal, else JSON.
         level: the least that is logged.
     """
+    global _plain_lines
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_formatter(style or ("console" if sys.stderr.isatty() else "json")))
+    style = style or ("console" if sys.stderr.isatty() else "json")
+    handler.setFormatter(_formatter(style))
+    _plain_lines = handler if style == "json" else None
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
@@ -47,6 +57,34 @@ def configure(style: Literal["console", "json"] | None = None, level: str = "inf
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+def line(logger: str, event: str, **fields: str | float | None) -> None:
+    """Log what happens with every request and every attempt: one line at info, as structlog writes it as JSON, at a
+    tenth of the cost.
+
+    Args:
+        logger: the module that logs.
+        fields: numbers, and names that are not secret.
+    """
+    if not logging.getLogger(logger).isEnabledFor(logging.INFO):
+        return
+    if _plain_lines is None or logging.root.handlers != [_plain_lines]:  # someone else listens too
+        structlog.get_logger(logger).info(event, **fields)
+        return
+    now = time.time()
+    stamp = f"{_second(int(now))}.{int(now % 1 * 1e6):06}Z"
+    bound = structlog.contextvars.get_contextvars()
+    text = json.dumps({**bound, **fields, "event": event, "logger": logger, "level": "info", "timestamp": stamp})
+    # As with every handler of the standard library: a log that cannot be written ends nothing.
+    with _plain_lines.lock or nullcontext(), suppress(OSError, ValueError):
+        _plain_lines.stream.write(f"{text}\n")
+        _plain_lines.flush()
+
+
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def _log_retry(details: stamina.instrumentation.RetryDetails) -> None:

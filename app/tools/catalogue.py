@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
-from app.domain.task import Json
+from app.domain.task import Json, Policy
 from app.errors import StoreUnavailable
 from app.storage.rows import CatalogueRow
 from app.storage.store import Store
@@ -38,6 +38,7 @@ class Entry:
         arguments: says whether the arguments of a call fit.
         headers: the arguments that clients mirror into headers.
         tool: the function itself, of a tool that runs in this process; None for one that workers run.
+        policy: what its tasks are created with.
     """
 
     name: str
@@ -48,6 +49,11 @@ class Entry:
     arguments: SchemaValidator
     headers: tuple[HeaderParam, ...]
     tool: Tool | None = None
+    policy: Policy = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the policy from the options, once."""
+        object.__setattr__(self, "policy", self.options.to_policy())
 
 
 class Catalogue:
@@ -100,6 +106,10 @@ class Catalogue:
         if name not in shared:
             shared = await self._recent(self._unknown)
         return shared.get(name)
+
+    def lists(self, name: str) -> bool:
+        """Whether a tool of this name was there when the list was last read."""
+        return name in self._local or name in (self._shared or {})
 
     async def edition(self) -> int:
         """Changes when `entries` would show another list, or other definitions.

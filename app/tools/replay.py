@@ -52,6 +52,23 @@ class Unwound(BaseException):
     """Ends the thread of a `def` tool whose attempt is over; not an Exception, so that tools do not catch it."""
 
 
+class Alarm(asyncio.Event):
+    """An event that calls somebody when it is set: cheaper than a task that waits for it.
+
+    Attributes:
+        rings: what is called.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rings: Callable[[], object] = lambda: None
+
+    def set(self) -> None:
+        """Set it, and call."""
+        super().set()
+        self.rings()
+
+
 class Replay:
     """The state of one attempt, shared by its context and the worker that runs it. Lives on the worker's event loop.
 
@@ -60,19 +77,24 @@ class Replay:
         store: where steps and status messages go.
         transactions: runs steps that write to the same database.
         task_required: whether the tool only goes on for callers that can use a task, once it detaches.
+
+    Attributes:
+        stopping: why the attempt is being stopped; None while it is not.
+        stale: set when the task is no longer this attempt's.
+        asked: set when there is a question: from now on `pause` is to be waited for.
     """
 
     def __init__(self, claim: Claim, store: Store, transactions: Transactions, *, task_required: bool = False) -> None:
         self.claim = claim
         self.stopping: Stopping | None = None
-        self.stale = asyncio.Event()
+        self.stale = Alarm()
+        self.asked = Alarm()
         self._store = store
         self._transactions = transactions
         self._task_required = task_required
         self._reports = Reports(self._store_report, self.stale)
         self._used: set[tuple[str, str]] = set()
         self._pending: dict[str, Question] = {}
-        self._asked = asyncio.Event()
         self._busy = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -88,7 +110,7 @@ class Replay:
         That is so when no step is under way and the loop has gone round twice without a new question: questions that
         are asked side by side become outstanding together.
         """
-        await self._asked.wait()
+        await self.asked.wait()
         while True:
             await self._idle.wait()
             waiting = len(self._pending)
@@ -175,7 +197,7 @@ class Replay:
         if len(text) > QUESTION_CHARACTERS:
             raise UsageError(f"A question has at most {QUESTION_CHARACTERS:,} characters, with its form. Ask for less.")
         self._pending[key] = Question(key, text)
-        self._asked.set()
+        self.asked.set()
         return await self._wait()
 
     async def report(self, report: Report) -> None:

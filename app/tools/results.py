@@ -146,3 +146,9 @@ def _is_unstructured(kind: Any) -> bool:
         items = [item for argument in get_args(kind) if argument is not ... for item in alternatives(argument)]
         return bool(items) and all(item in _BLOCKS for item in items)
     return kind in _UNSTRUCTURED
+
+
+def says_error(result: Json) -> bool:
+    """Whether a CallToolResult that was made here has isError. Within a string the quotes would be escaped; structured
+    content with a member of that name that is true counts as an error too."""
+    return '"isError":true' in result

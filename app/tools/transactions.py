@@ -16,6 +16,7 @@ from app.domain.task import Claim, Json
 from app.errors import StaleAttempt, StoreUnavailable
 from app.storage import statements as sql
 from app.storage.database import PASSING, Database, asyncpg_dsn
+from app.telemetry.metrics import STALE
 
 log = structlog.get_logger(__name__)
 
@@ -99,6 +100,7 @@ class Transactions:
                 raise _OwnError(error) from error
             fence = await connection.exec_driver_sql(sql.FENCE, (claim.task_id, claim.epoch, claim.worker_id))
             if fence.first() is None:
+                STALE.inc()
                 raise StaleAttempt("The attempt no longer holds its task; the transaction was rolled back.")
             await connection.exec_driver_sql(sql.MEMO, (claim.task_id, name, value, claim.epoch))
         return value

@@ -24,7 +24,9 @@ _CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 _IDEMPOTENCY = "dev.perdure/idempotencyKey"
 _IDEMPOTENCY_HEADER = "Idempotency-Key"
 _KEY_CHARACTERS = 255
-_TRACE = ("traceparent", "tracestate", "baggage")
+_TRACE = {"traceparent": 256, "tracestate": 512, "baggage": 8192}
+"""W3C trace context, and how many characters of each are carried on."""
+
 _OBJECTS = ("extensions", "elicitation", "sampling", "roots")
 
 T = TypeVar("T")
@@ -154,7 +156,7 @@ def read_context(message: Message, headers: Mapping[str, str], *, lenient_task_n
         capabilities=_capabilities(about, strict),
         client_info=_client_info(about),
         progress_token=_progress_token(meta),
-        trace={key: value for key in _TRACE if (value := _field(meta, key, str, "a string")) is not None},
+        trace=_trace(meta, headers),
         idempotency_key=_idempotency_key(meta, headers),
         parameters=parameter_headers(headers),
     )
@@ -258,6 +260,14 @@ def _progress_token(meta: dict[str, Any]) -> str | int | None:
     if "progressToken" in meta and type(token) not in (str, int):
         _invalid("progressToken", "must be a string or an integer")
     return token
+
+
+def _trace(meta: dict[str, Any], headers: Mapping[str, str]) -> dict[str, str]:
+    """The trace context of `_meta`, or that of the headers where it has none. What is longer than W3C asks anybody to
+    carry is left out."""
+    in_body = {key: _field(meta, key, str, "a string") for key in _TRACE}
+    sent = in_body if any(in_body.values()) else {key: header(headers, key) for key in _TRACE}
+    return {key: value for key, value in sent.items() if value and len(value) <= _TRACE[key]}
 
 
 def _idempotency_key(meta: dict[str, Any], headers: Mapping[str, str]) -> str | None:

@@ -9,11 +9,12 @@ import random
 import traceback
 from collections.abc import Coroutine
 from concurrent.futures import Executor
+from enum import StrEnum
 from typing import Any
 
 import structlog
 
-from app.domain.task import Claim, Json, Question
+from app.domain.task import Claim, Json, Question, Status, Task
 from app.errors import (
     ErrorKind,
     InvalidArguments,
@@ -28,7 +29,7 @@ from app.tools.calling import alone, plainly
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.registry import Tool
 from app.tools.replay import Replay, Stopping, Unwound
-from app.tools.results import error_result
+from app.tools.results import error_result, says_error
 from app.tools.transactions import Transactions
 from app.wire.envelope import dumps
 from app.wire.revisions import code
@@ -42,6 +43,30 @@ CANCEL_SECONDS = 10.0
 
 MESSAGE_CHARACTERS = 2000
 TRACEBACK_CHARACTERS = 20_000
+
+
+class Outcome(StrEnum):
+    """How an attempt ended, for operators."""
+
+    COMPLETED = "completed"
+    TOOL_ERROR = "tool_error"
+    """Its result has isError."""
+    FAILED = "failed"
+    """With an error of the tool's own, or a result that cannot be sent."""
+    INTERNAL_ERROR = "internal_error"
+    TIMED_OUT = "timed_out"
+    RETRIED = "retried"
+    ASKED = "asked"
+    RELEASED = "released"
+    CANCELLED = "cancelled"
+    STALE = "stale"
+    """What it wrote came too late."""
+    UNWRITTEN = "unwritten"
+    """Its end could not be written; the task is released, or rescued, and runs again."""
+
+
+FAULTY = frozenset({Outcome.TOOL_ERROR, Outcome.FAILED, Outcome.INTERNAL_ERROR, Outcome.TIMED_OUT, Outcome.RETRIED})
+"""Those that are the tool's fault, or at least its error."""
 
 
 class Attempt:
@@ -76,8 +101,14 @@ class Attempt:
         self._replay = Replay(claim, store, transactions, task_required=tool.options.task == "required")
         self._root: asyncio.Task[Any] | None = None
         self._told = False
+        self.outcome = Outcome.UNWRITTEN
+        """How it ended, once it has."""
         self._cancel_seconds = cancel_seconds
-        self._overdue = asyncio.Event()
+        self._overdue = False
+        self._pausing: asyncio.Task[list[Question]] | None = None
+        self._over = asyncio.Event()
+        self._replay.stale.rings = self._over.set
+        self._replay.asked.rings = self._pause
         self._timers: list[asyncio.TimerHandle] = []
 
     @property
@@ -115,7 +146,7 @@ class Attempt:
         self._told = True
         self._replay.stopping = reason
         if reason == "cancel":
-            self._timers.append(asyncio.get_running_loop().call_later(self._cancel_seconds, self._overdue.set))
+            self._timers.append(asyncio.get_running_loop().call_later(self._cancel_seconds, self._be_overdue))
         if self._tool.is_async and self._root is not None:
             self._root.cancel()
         elif not self._tool.is_async and reason != "cancel":
@@ -149,23 +180,35 @@ class Attempt:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     async def _watch(self, root: asyncio.Task[Any]) -> None:
-        pausing = asyncio.create_task(self._replay.pause())
-        stale = asyncio.create_task(self._replay.stale.wait())
-        overdue = asyncio.create_task(self._overdue.wait())
+        root.add_done_callback(self._ended)
         try:
-            await asyncio.wait({root, pausing, stale, overdue}, return_when=asyncio.FIRST_COMPLETED)
-            if overdue.done():
+            await self._over.wait()
+            if self._overdue:
                 await self._cancelled_without_it()
-            elif stale.done():
+            elif self._replay.stale.is_set():
+                self.outcome = Outcome.STALE
                 log.info("attempt is stale", tool=self._tool.name)
-            elif root.done():
+            elif root.done() or self._pausing is None:
                 await self._conclude(root)
             else:
-                await self._park(pausing.result())
+                await self._park(self._pausing.result())
             await self._unwind(root)
         finally:
-            for waiting in (pausing, stale, overdue):
-                waiting.cancel()
+            if self._pausing is not None:
+                self._pausing.cancel()
+
+    def _ended(self, _: asyncio.Task[Any]) -> None:
+        self._over.set()
+
+    def _be_overdue(self) -> None:
+        self._overdue = True
+        self._over.set()
+
+    def _pause(self) -> None:
+        """The handler asks something: watch out for when it does nothing else any more."""
+        if self._pausing is None:
+            self._pausing = asyncio.create_task(self._replay.pause())
+            self._pausing.add_done_callback(lambda _: self._over.set())
 
     async def _cancelled_without_it(self) -> None:
         """The handler goes on though it was cancelled: its task ends now, its slot is free when it does."""
@@ -174,9 +217,9 @@ class Attempt:
 
     async def _park(self, questions: list[Question]) -> None:
         if self._replay.stopping == "deadline":
-            await self._settle(self._store.fail(self.claim, *TIMED_OUT))
+            await self._settle(Outcome.TIMED_OUT, self._store.fail(self.claim, *TIMED_OUT))
         else:
-            await self._settle(self._store.ask(self.claim, questions))
+            await self._settle(Outcome.ASKED, self._store.ask(self.claim, questions))
 
     async def _unwind(self, root: asyncio.Task[Any]) -> None:
         """End a handler whose attempt is over, and drop what comes of it."""
@@ -185,7 +228,8 @@ class Attempt:
         self._replay.unwind()
         if self._tool.is_async:
             root.cancel()
-        await asyncio.wait({root})
+        if not root.done():
+            await asyncio.wait({root})
         if not root.cancelled():
             root.exception()  # looked at, so that it is not reported as never retrieved
 
@@ -196,7 +240,8 @@ class Attempt:
         except BaseException as raised:  # noqa: BLE001  whatever a tool raises ends its task, never the worker
             await self._raised(alone(raised))
         else:
-            await self._settle(self._store.finish(self.claim, result))
+            outcome = Outcome.TOOL_ERROR if says_error(result) else Outcome.COMPLETED
+            await self._settle(outcome, self._store.finish(self.claim, result))
 
     def _result(self, value: Any) -> Json:
         return self._bounded(self._tool.result(value))
@@ -222,11 +267,12 @@ class Attempt:
         try:
             end = self._end(error)
         except UnusableResult as unusable:
-            end = self._end(unusable)
+            error, end = unusable, self._end(unusable)
         except Exception as unfit:  # noqa: BLE001  what an error holds is the author's, and may break when it is written
             await self._internal_error(unfit)
             return
-        await self._settle(end)
+        tool_error = isinstance(error, InvalidArguments | ToolError)
+        await self._settle(Outcome.TOOL_ERROR if tool_error else Outcome.FAILED, end)
 
     def _end(self, error: Exception) -> Coroutine[Any, Any, Any]:
         """The transition that an error of the tool's stands for."""
@@ -243,13 +289,14 @@ class Attempt:
         """Another attempt is made after a pause, at which no worker waits."""
         pause = self._tool.retries.pause_ms(self.claim.failures, random.uniform(-1, 1))  # noqa: S311
         log.warning("tool failed, and is tried again", tool=self._tool.name, attempt=self.claim.epoch, exc_info=error)
-        await self._settle(self._store.retry(self.claim, pause, TRIED_AGAIN, _traceback(error)))
+        await self._settle(Outcome.RETRIED, self._store.retry(self.claim, pause, TRIED_AGAIN, _traceback(error)))
 
     async def _internal_error(self, error: BaseException) -> None:
         """Clients learn that it failed; operators learn why, from the log and from `task_attempts`."""
         log.error("tool failed", tool=self._tool.name, attempt=self.claim.epoch, exc_info=error)
         message = "The tool failed with an internal error"
-        await self._settle(self._store.fail(self.claim, INTERNAL, message, internal=_traceback(error)))
+        failing = self._store.fail(self.claim, INTERNAL, message, internal=_traceback(error))
+        await self._settle(Outcome.INTERNAL_ERROR, failing)
 
     async def _stopped(self) -> None:
         """The handler ended because it was told to, or because something cancelled it that was not Perdure."""
@@ -257,19 +304,21 @@ class Attempt:
             case "cancel" | "shutdown":
                 await self._release()
             case "deadline":
-                await self._settle(self._store.fail(self.claim, *TIMED_OUT))
+                await self._settle(Outcome.TIMED_OUT, self._store.fail(self.claim, *TIMED_OUT))
             case _:
                 await self._internal_error(RuntimeError("The handler was cancelled, but not by Perdure."))
 
     async def _release(self) -> None:
-        await self._settle(self._store.release(self.claim.worker_id, [(self.claim.task_id, self.claim.epoch)]))
+        releasing = self._store.release(self.claim.worker_id, [(self.claim.task_id, self.claim.epoch)])
+        await self._settle(Outcome.RELEASED, releasing)
 
-    async def _settle(self, transition: Coroutine[Any, Any, Any]) -> None:
+    async def _settle(self, outcome: Outcome, transition: Coroutine[Any, Any, Task | list[Task]]) -> None:
         """Write the end of the attempt. What was written before by others stands; nothing is raised."""
         await self._replay.settle()
         try:
-            await transition
+            self.outcome = _stands(outcome, await transition)
         except StaleAttempt:
+            self.outcome = Outcome.STALE
             log.info("late write refused", tool=self._tool.name, attempt=self.claim.epoch)
         except StoreUnavailable:
             log.error("attempt could not be ended; it will be released and run again", tool=self._tool.name)
@@ -278,6 +327,14 @@ class Attempt:
         if self.claim.remaining_ms is not None:
             seconds = max(0.0, self.claim.remaining_ms / 1000)
             self._timers.append(asyncio.get_running_loop().call_later(seconds, self.stop, "deadline"))
+
+
+def _stands(outcome: Outcome, written: Task | list[Task]) -> Outcome:
+    """What a transition came to: a cancel that was pending goes first, and a release may find nothing."""
+    task = written if isinstance(written, Task) else next(iter(written), None)
+    if task is None:
+        return Outcome.STALE
+    return Outcome.CANCELLED if task.status is Status.CANCELLED else outcome
 
 
 def _traceback(error: BaseException) -> str:

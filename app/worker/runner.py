@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,10 +17,11 @@ from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener
 from app.storage.store import Store
+from app.telemetry import logs, metrics, traces
 from app.tools.registry import Registry
 from app.tools.transactions import Transactions
 from app.version import __version__
-from app.worker.attempt import CANCEL_SECONDS, Attempt
+from app.worker.attempt import CANCEL_SECONDS, FAULTY, Attempt
 from app.worker.heartbeat import Heartbeat
 from app.worker.loopwatch import LoopWatch
 from app.worker.maintenance import expire, publish, purge, rescue
@@ -79,10 +81,12 @@ class Runner:
         self._transactions = Transactions(database, connections=slots, idle_seconds=lease_seconds)
         self._executor = ThreadPoolExecutor(slots, thread_name_prefix="perdure-tool")
         self._running: dict[Key, Attempt] = {}
+        self._newest: dict[UUID, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._started = False
         self._claims_fail = False
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
@@ -98,10 +102,22 @@ class Runner:
         )
 
     @property
+    def slots(self) -> int:
+        """How many attempts run at once at the most."""
+        return self._slots
+
+    @property
+    def running(self) -> int:
+        """How many attempts run."""
+        return len(self._running)
+
+    @property
     def obstacle(self) -> str | None:
         """Why it claims nothing now, however many slots are free; None while it does."""
         if self._stopping.is_set():
             return "draining"
+        if not self._started:
+            return "starting"
         if not self._heartbeat.alive:
             return "no lease"
         return "claims fail" if self._claims_fail else None
@@ -128,6 +144,7 @@ class Runner:
             if self._listener is not None:
                 self._listener.on_ready(list(self._tools), self._wake.set)
                 self._listener.on_changed(self._changed)
+            self._started = True
             log.info("worker started", tools=list(self._tools), slots=self._slots)
             loops += [asyncio.create_task(loop) for loop in self._loops()]
             await self._claim_until_stopped()
@@ -177,7 +194,7 @@ class Runner:
                     max_result_bytes=self._max_result,
                     cancel_seconds=self._cancel_seconds,
                 )
-                self._running[claim.task_id, claim.epoch] = attempt
+                self._running[claim.task_id, claim.epoch] = self._newest[claim.task_id] = attempt
                 task = asyncio.create_task(self._attempt(attempt))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -185,11 +202,13 @@ class Runner:
     async def _attempt(self, attempt: Attempt) -> None:
         claim = attempt.claim
         try:
-            await attempt.run()
+            await _observed(attempt)
         except Exception:
             log.exception("attempt broke off; its task will be released", tool=attempt.tool)
         finally:
             del self._running[claim.task_id, claim.epoch]
+            if self._newest.get(claim.task_id) is attempt:
+                del self._newest[claim.task_id]
             self._wake.set()
 
     # -- what others did to our tasks ---------------------------------------------------------------------------------
@@ -223,7 +242,7 @@ class Runner:
 
     def _changed(self, task_id: UUID) -> None:
         """A task changed, here or elsewhere; if it is one of ours, it may be a cancel."""
-        if any(task_id == running for running, _ in self._running):
+        if task_id in self._newest:
             self._look.set()
 
     def _stop_all(self) -> None:
@@ -265,6 +284,28 @@ class Runner:
             repeat("purge", purge.INTERVAL_SECONDS, lambda: purge.purge(store)),
             repeat("publish", publish.INTERVAL_SECONDS, lambda: publish.publish(store, self._registry)),
         ]
+
+
+async def _observed(attempt: Attempt) -> None:
+    """Run an attempt, and tell operators how it went."""
+    claim, started = attempt.claim, time.perf_counter()
+    with traces.attempt(attempt.tool, claim.epoch, claim.trace_context) as span:
+        log.debug("attempt begins", task_id=str(claim.task_id), tool=attempt.tool, attempt=claim.epoch)
+        try:
+            await attempt.run()
+        finally:
+            seconds = time.perf_counter() - started
+            metrics.attempt_ended(attempt.tool, attempt.outcome, claim.waited_ms / 1000, seconds)
+            span.ended(attempt.outcome, failed=attempt.outcome in FAULTY)
+            logs.line(
+                __name__,
+                "attempt",
+                tool=attempt.tool,
+                attempt=claim.epoch,
+                outcome=attempt.outcome.value,
+                queue_ms=round(claim.waited_ms, 1),
+                run_ms=round(seconds * 1000, 1),
+            )
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None], *_: object) -> None:

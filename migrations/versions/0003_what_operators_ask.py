@@ -17,7 +17,8 @@ depends_on = None
 UPGRADE = """\
 CREATE INDEX tasks_by_status ON perdure.tasks (status, task_id)
     WHERE status IN ('input_required', 'failed', 'cancelled');
-CREATE INDEX tasks_finished ON perdure.tasks USING brin (finished_at) WITH (autosummarize = on);
+CREATE INDEX tasks_finished ON perdure.tasks USING brin (finished_at) WITH (autosummarize = on)
+    WHERE finished_at IS NOT NULL;
 ALTER TABLE perdure.task_requests ADD COLUMN ttl_ms BIGINT;
 COMMENT ON COLUMN perdure.task_requests.ttl_ms IS 'Lifetime from creation that the task was given; NULL: no limit.';
 CREATE FUNCTION perdure.task_id_at(moment timestamptz) RETURNS uuid

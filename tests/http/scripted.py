@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from app.domain.task import Json
+from app.http.auth.access import Access
 from app.http.endpoint import Endpoint
 from app.http.server import PATH, Server
 from app.methods.call import Call, Handler
@@ -96,11 +97,17 @@ class Caller(Client):
 
 @asynccontextmanager
 async def scripted(
-    call: Handler, *, keepalive_seconds: float = 5.0, write_seconds: float = 30.0, grace_seconds: float = 10.0
+    call: Handler,
+    *,
+    access: Access | None = None,
+    keepalive_seconds: float = 5.0,
+    write_seconds: float = 30.0,
+    grace_seconds: float = 10.0,
+    **options: Any,
 ) -> AsyncIterator[Caller]:
-    """Serve a function as tools/call, and stop."""
-    endpoint = Endpoint(Scripted(call), keepalive_seconds=keepalive_seconds, write_seconds=write_seconds)
-    server = Server(endpoint, grace_seconds=grace_seconds)
+    """Serve a function as tools/call, and stop; `options` are the server's."""
+    endpoint = Endpoint(Scripted(call), access, keepalive_seconds=keepalive_seconds, write_seconds=write_seconds)
+    server = Server(endpoint, grace_seconds=grace_seconds, **options)
     port = await server.start(HOST, 0)
     try:
         async with aiohttp.ClientSession() as session:

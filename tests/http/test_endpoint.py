@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -335,14 +336,17 @@ async def test_session_headers_of_older_revisions_are_ignored(service: Service) 
 # -- the log ----------------------------------------------------------------------------------------------------------
 
 
-async def test_each_request_is_one_line_in_the_log_that_holds_no_secret(service: Service) -> None:
-    with capture_logs() as logs:
+async def test_each_request_is_one_line_in_the_log_that_holds_no_secret(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    with capture_logs() as logs, caplog.at_level(logging.DEBUG, "app.http.server"):
         task_id = await service.start_task("job", note="secret-argument")
         await service.client.rpc("tasks/get", {"taskId": task_id})
         await service.client.rpc("no/such/method\n")
         await service.client.post(b"{")
         await service.client.session.get(service.client.url)
-    lines = [line for line in logs if line["log_level"] == "info"]
+    lines = [line for line in logs if line["event"] == "request"]
+    assert [line["log_level"] for line in lines] == ["debug", "debug", "info", "info", "info"]
     assert [(line["event"], line["method"], line["status"]) for line in lines] == [
         ("request", "tools/call", 200),
         ("request", "tasks/get", 200),

@@ -6,8 +6,6 @@ import asyncio
 import json
 import signal
 import socket
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -20,14 +18,16 @@ from structlog.testing import capture_logs
 
 from app import bootstrap
 from app.http.guards import Guard
+from app.http.operations import Operations
 from app.http.ops import Ops
 from app.http.readiness import Readiness, State, accepting, claiming, shared_checks
 from app.settings import Settings
 from app.storage.health import Health
 from app.storage.listener import Listener
 from tests.support.cable import cable_to
-from tests.support.command import Command, perdure
+from tests.support.command import perdure
 from tests.support.rpc import TASKS, Client
+from tests.support.scraped import is_ready, ops_url, probe
 from tests.support.waiting import eventually
 
 TOOLS = '''
@@ -56,23 +56,6 @@ async def asked(url: str, **headers: str) -> tuple[int, Any]:
     async with ClientSession() as session, session.get(url, headers=headers) as response:
         text = await response.text()
         return response.status, json.loads(text) if response.content_type == "application/json" else text
-
-
-def read(url: str) -> tuple[int, dict[str, Any]]:
-    try:
-        with urllib.request.urlopen(url, timeout=20) as response:  # noqa: S310
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.code, json.load(refused)
-
-
-async def is_ready(url: str) -> dict[str, Any]:
-    async def look() -> dict[str, Any] | None:
-        status, body = await asyncio.to_thread(read, f"{url}/readyz")
-        return body if status == 200 else None
-
-    return await eventually(look)
 
 
 def states(body: dict[str, Any]) -> dict[str, str]:
@@ -238,10 +221,6 @@ async def test_a_listener_that_never_heard_holds_a_rollout_up_and_one_that_lost_
 # -- whole processes --------------------------------------------------------------------------------------------------
 
 
-def ops_url(process: Command) -> str:
-    return process.says(r'"url": "(http://[^"]+)", "event": "answering operators"')
-
-
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
     path = tmp_path / "ops_tools.py"
@@ -277,11 +256,11 @@ async def test_a_worker_that_drains_is_alive_and_not_ready(db_url: str, tools: P
         process.process.send_signal(signal.SIGTERM)
 
         async def drains() -> bool:
-            status, body = await asyncio.to_thread(read, f"{url}/readyz")
+            status, body = await probe(f"{url}/readyz")
             return (status, states(body).get("worker")) == (503, "draining")
 
         await eventually(drains)
-        assert read(f"{url}/livez") == (200, {"live": True})
+        assert await probe(f"{url}/livez") == (200, {"live": True})
 
 
 async def running(db_url: str) -> None:
@@ -309,16 +288,15 @@ def test_a_port_that_was_asked_for_must_be_free(db_url: str, tools: Path, tmp_pa
             assert f"The operations port cannot listen on 127.0.0.1:{port} (Address already in use)" in process.err
 
 
-async def test_a_process_goes_on_without_where_the_default_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PERDURE_OPS_PORT", raising=False)
-    ops = Ops(Readiness())
+async def test_a_process_goes_on_without_where_the_default_port_is_taken() -> None:
     with taken_port() as port, capture_logs() as logs:
-        await bootstrap._listen(ops, Settings.read(), port)
+        operations = Operations("worker")
+        await operations.listen(HOST, port, required=False)
+        await operations.stop()
     assert [(entry["log_level"], entry["port"]) for entry in logs] == [("warning", port)]
-    assert ops.port is None
 
 
 async def test_operators_are_not_answered_where_that_is_switched_off() -> None:
     with capture_logs() as logs:
-        async with bootstrap._operations(Settings.read(ops_port="off")):
+        async with bootstrap._operations(Settings.read(ops_port="off"), "serve"):
             assert logs == []

@@ -14,7 +14,7 @@ import pytest
 
 from app.domain.task import Claim, Idempotency, Json, Reply, Status, Task
 from app.errors import StaleAttempt
-from app.storage import due
+from app.storage import callers, due
 from app.storage import statements as sql
 from app.storage.database import Database
 from app.storage.store import STILL_KNOWN, Store
@@ -61,9 +61,9 @@ def the_same(task: Any) -> object:
 POINTS: dict[str, Point] = {
     "ask": Point(sql.ASK, Scene.running, lambda s, c: s.ask(c, [question("colour"), question("size")]), the_same),
     "step": Point(sql.STEP, Scene.running, lambda s, c: s.step(c, "fetch", Json("1")), the_same),
-    "status": Point(sql.STATUS, Scene.running, lambda s, c: s.status(c, "halfway", 1, 2), the_same),
+    "status": Point(sql.STATUS_MANY, Scene.running, lambda s, c: s.status(c, "halfway", 1, 2), the_same),
     "detach": Point(sql.DETACH, lambda s: s.running(reply=Reply.REQUEST), lambda s, c: s.detach(c), the_same),
-    "finish": Point(sql.FINISH, Scene.running, lambda s, c: s.finish(c, RESULT), the_same),
+    "finish": Point(sql.FINISH_MANY, Scene.running, lambda s, c: s.finish(c, RESULT), the_same),
     "fail": Point(sql.FAIL, Scene.running, lambda s, c: s.fail(c, ERROR, "It broke", internal="why"), the_same),
     "retry": Point(sql.RETRY, Scene.running, lambda s, c: s.retry(c, 60_000, "It broke", "why"), the_same),
     "release": Point(sql.RELEASE, Scene.running, lambda s, c: s.release(c.worker_id, attempt_of(c)), lambda _: []),
@@ -108,7 +108,7 @@ async def test_what_was_done_before_the_reply_was_lost_is_not_done_again(
 
 async def test_a_task_whose_handle_was_lost_is_created_once(scene: Scene, cable: ForgetfulCable, deaf: Store) -> None:
     new = new_task()
-    cable.lose_the_reply_to(sql.CREATE)
+    cable.lose_the_reply_to(callers.CREATE)
     task = await deaf.create(new)
     assert cable.lost.is_set()
     assert (task.task_id, task.version) == (new.task_id, 1)
@@ -118,7 +118,7 @@ async def test_a_task_whose_handle_was_lost_is_created_once(scene: Scene, cable:
 
 async def test_a_task_whose_handle_was_lost_keeps_its_key(scene: Scene, cable: ForgetfulCable, deaf: Store) -> None:
     new = replace(new_task(), idempotency=Idempotency(b"key", b"1"))
-    cable.lose_the_reply_to(sql.CREATE)
+    cable.lose_the_reply_to(callers.CREATE)
     assert (await deaf.create(new)).task_id == new.task_id
     assert cable.lost.is_set()
     assert (await scene.store.create(replace(new, task_id=new_task().task_id))).task_id == new.task_id

@@ -67,11 +67,14 @@ WHERE status = 'completed' AND tool <> 'tool-1'"""
 
 OUTCOMES = [text for outcome in (EXPIRED, UNANSWERED, TIMED_OUT) for text in outcome]
 Arguments = list[str | None]
-KEYED_POLICY: Arguments = ["1000", None, "1000", "3", "\\x00", "\\x00"]
+NEW: Arguments = [
+    *(SOME_ID, "owner-1", "tool-1", "1", "task", "NULL", "NULL", "tools/call", '"{}"', '"{}"', "NULL", "NULL"),
+    *("1000", "NULL", "1000", "3", '"\\\\x00"', '"\\\\x00"'),
+]
 STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
     "CREATE": (
-        sql.CREATE,
-        [SOME_ID, "owner-1", "tool-1", "1", "task", None, None, "tools/call", "{}", "{}", None, None, *KEYED_POLICY],
+        callers.CREATE,
+        [f"{{{value}}}" for value in NEW],
         set(),
     ),
     "KEYED": (callers.KEYED, ["owner-1", "tool-1", "\\x00"], {"idempotency_keys_pkey"}),
@@ -83,7 +86,11 @@ STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
         [f"{{{SOME_ID}}}", "{owner-1}", "{0}", "65536"],
         {"tasks_pkey", "task_outcomes_pkey", "task_input_requests_pkey"},
     ),
-    "GET": (sql.GET, [SOME_ID, "owner-1"], {"tasks_pkey", "task_outcomes_pkey", "task_input_requests_pkey"}),
+    "GET": (
+        callers.GET,
+        [SOME_IDS, "{owner-1,owner-2}", "{-1,-1}", "65536"],
+        {"tasks_pkey", "task_outcomes_pkey", "task_input_requests_pkey"},
+    ),
     "CLAIM": (sql.CLAIM, [SOME_ID, "{tool-1,tool-2,tool-3}", "8"], {"tasks_ready", "tasks_pkey"}),
     "HISTORY": (sql.HISTORY, [f"{{{SOME_ID}}}"], {"task_steps_pkey", "task_input_requests_pkey"}),
     "ANSWER": (sql.ANSWER, [SOME_ID, "owner-1", "{a}", '{"{}"}', '{"a":1}'], {"tasks_pkey", "task_requests_pkey"}),
@@ -92,10 +99,20 @@ STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
     "STEP": (sql.STEP, [SOME_ID, "1", SOME_ID, "a", "{}"], {"tasks_pkey"}),
     "FENCE": (sql.FENCE, [SOME_ID, "1", SOME_ID], {"tasks_pkey"}),
     "MEMO": (sql.MEMO, [SOME_ID, "a", "{}", "1"], set()),
+    "STATUS_MANY": (
+        sql.STATUS_MANY,
+        [SOME_IDS, "{1,1}", SOME_IDS, "{halfway,done}", "{1,NULL}", "{2,NULL}"],
+        {"tasks_pkey"},
+    ),
     "STATUS": (sql.STATUS, [SOME_ID, "1", SOME_ID, "halfway", "1", "2"], {"tasks_pkey"}),
     "DETACH": (sql.DETACH, [SOME_ID, "1", SOME_ID], {"tasks_pkey"}),
     "DETACH_FOR": (sql.DETACH_FOR, [SOME_ID, "owner-1"], {"tasks_pkey", "task_requests_pkey"}),
     "FINISH": (sql.FINISH, [SOME_ID, "1", SOME_ID, "{}"], {"tasks_pkey", "task_requests_pkey"}),
+    "FINISH_MANY": (
+        sql.FINISH_MANY,
+        [SOME_IDS, "{1,1}", SOME_IDS, '{"{}","{}"}'],
+        {"tasks_pkey", "task_requests_pkey"},
+    ),
     "FAIL": (sql.FAIL, [SOME_ID, "1", SOME_ID, "{}", "broke", "why"], {"tasks_pkey", "task_requests_pkey"}),
     "RETRY": (sql.RETRY, [SOME_ID, "1", SOME_ID, "1000", "broke", "why"], {"tasks_pkey", "task_requests_pkey"}),
     "RELEASE": (sql.RELEASE, [f"{{{SOME_ID}}}", "{1}", SOME_ID], {"task_requests_pkey"}),
@@ -184,7 +201,8 @@ async def test_hot_statements_read_no_table_from_end_to_end(filled: asyncpg.Conn
 
 
 async def test_statements_for_many_rows_lock_them_in_the_order_of_their_ids(filled: asyncpg.Connection[Any]) -> None:
-    for name in ("RELEASE", "RESCUE", "EXPIRE", "PURGE", "CANCEL_MANY", "PURGE_ENDED"):
+    many = ("RELEASE", "RESCUE", "EXPIRE", "PURGE", "FINISH_MANY", "STATUS_MANY", "CANCEL_MANY", "PURGE_ENDED")
+    for name in many:
         statement, arguments, _ = STATEMENTS[name]
         locks = [node for node in await plans_of(filled, statement, arguments) if node["Node Type"] == "LockRows"]
         assert len(locks) == 2, name

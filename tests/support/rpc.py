@@ -69,12 +69,14 @@ class Client:
     Attributes:
         version: the protocol version to declare, with all headers that it asks for; None to declare nothing.
         capabilities: what each request declares.
+        token: what says who sends the requests that `rpc` and `request` make.
     """
 
     session: aiohttp.ClientSession
     url: str
     version: str | None = None
     capabilities: dict[str, Any] | None = None
+    token: str | None = None
 
     def with_(self, **changes: Any) -> Self:
         """Another client on the same connections."""
@@ -131,7 +133,8 @@ class Client:
         if meta := self._meta():
             params = params | {"_meta": meta | params.get("_meta", {})}
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        return json.dumps(message).encode(), self._headers(method, params)
+        bearer = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        return json.dumps(message).encode(), self._headers(method, params) | bearer
 
     async def call(self, tool: str, /, **arguments: Any) -> Reply:
         """Call a tool."""

@@ -128,7 +128,7 @@ async def serving(
     poll_seconds: float = 0.05,
     stream_seconds: float = 3600.0,
     fresh_seconds: float = 5.0,
-    limits: dict[str, int] | None = None,
+    limits: dict[str, Any] | None = None,
     access: Access | None = None,
     scopes: Sequence[str] = (),
     **options: Any,

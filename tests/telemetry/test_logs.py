@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
@@ -44,6 +45,41 @@ def test_our_lines_and_those_of_libraries_look_the_same(capsys: pytest.CaptureFi
     assert (ours["event"], ours["tasks"], ours["level"], ours["logger"]) == ("claimed", 3, "info", "app.worker")
     assert (theirs["event"], theirs["level"], theirs["logger"]) == ("odd: thing", "warning", "some.library")
     assert ours.keys() - {"tasks"} == theirs.keys()
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_line_that_is_written_often_looks_like_any_other(style: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(style)
+    fields: dict[str, Any] = {"method": f"tools/{NASTY}", "status": 200, "ms": 1.5}
+    with structlog.contextvars.bound_contextvars(trace_id="4bf92f35"):
+        logs.line("app.http", "request", **fields)
+        structlog.get_logger("app.http").info("request", **fields)
+    often, other = capsys.readouterr().err.splitlines()
+    if style == "json":
+        often, other = ({**json.loads(text), "timestamp": ""} for text in (often, other))
+    else:
+        often, other = (re.sub(r"^\S+", "", text) for text in (often, other))
+    assert often == other
+
+
+def test_its_time_is_written_as_that_of_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json")
+    logs.line("app.http", "request")
+    structlog.get_logger("app.http").info("request")
+    often, other = (line["timestamp"] for line in written(capsys))
+    assert len(often) == len(other) == 27
+    assert often <= other
+
+
+def test_a_line_below_the_level_or_for_a_log_that_is_gone_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json", "warning")
+    logs.line("app.http", "request")
+    assert written(capsys) == []
+    logs.configure("json")
+    broken = io.StringIO()
+    logging.root.handlers[0].setStream(broken)  # type: ignore[attr-defined]
+    broken.close()
+    logs.line("app.http", "request")
 
 
 def test_json_is_written_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,9 @@ def line(owner: str, key: str, scopes: tuple[str, ...] = ()) -> str:
         SettingsError: the owner or a scope cannot be used.
     """
     written = " ".join([owner, f"sha256:{hashlib.sha256(key.encode()).hexdigest()}", *scopes])
-    read_keys(written, Scopes())
+    meant = Principal(owner, frozenset(scopes) if scopes else None)
+    if list(read_keys(written, Scopes()).values()) != [meant]:  # nothing, a blank, a comma or # stands in one of them
+        raise SettingsError("The owner or a scope cannot be written in a line of API keys")
     return written
 
 

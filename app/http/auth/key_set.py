@@ -162,7 +162,10 @@ async def _get(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
             body += more
     if response.status != 200 or len(body) > MAX_BYTES:
         raise ValueError("no document, or too large a one")
-    document = json.loads(body)
+    try:
+        document = json.loads(body)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError("not an object")
     return document

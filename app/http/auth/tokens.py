@@ -72,7 +72,7 @@ class AccessTokens:
         except jwt.InvalidTokenError:
             raise BadToken("is not a JWT") from None
         algorithm, kind = head.get("alg"), head.get("typ")
-        if algorithm not in self._algorithms:
+        if not isinstance(algorithm, str) or algorithm not in self._algorithms:
             raise BadToken("is signed with an algorithm that is not allowed here")
         if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
             raise BadToken("is not an access token")
@@ -97,16 +97,25 @@ class AccessTokens:
                 bad = BadToken(_SAID.get(type(error), "cannot be verified"))
                 if not isinstance(error, jwt.InvalidSignatureError):
                     break
+            except OverflowError:  # a time without end
+                break
         raise bad from None
 
     def _principal(self, claims: dict[str, Any]) -> Principal:
         subject, client = claims["sub"], claims.get("client_id") or claims.get("azp")
         if not subject or not isinstance(client, str | None):
-            raise BadToken("does not say who its subject and its client are")
-        owner = " ".join(quote(part, safe=":/@") for part in (self._issuer, subject, client) if part)
+            raise _unnamed()
+        try:
+            owner = " ".join(quote(part, safe=":/@") for part in (self._issuer, subject, client) if part)
+        except UnicodeEncodeError:
+            raise _unnamed() from None
         if len(owner) > MAX_OWNER:
             raise BadToken("has a subject or a client with too long a name")
         return Principal(owner, self._scopes.expand(_granted(claims)))
+
+
+def _unnamed() -> BadToken:
+    return BadToken("does not say who its subject and its client are")
 
 
 def _granted(claims: dict[str, Any]) -> list[str]:

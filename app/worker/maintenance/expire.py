@@ -7,6 +7,7 @@ from uuid import UUID
 import structlog
 
 from app.storage.store import Store
+from app.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
@@ -19,5 +20,6 @@ async def expire(store: Store) -> int:
     broken: set[UUID] = set()
     while tasks := await store.expire(broken=broken):
         ended += len(tasks)
+        metrics.moved(metrics.EXPIRED, (task.tool for task in tasks))
         log.info("ended tasks past their deadline", tasks=len(tasks))
     return ended

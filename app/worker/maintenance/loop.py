@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from app.errors import StoreUnavailable
+from app.telemetry.metrics import LOOP_FAILURES
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +27,9 @@ async def repeat(name: str, seconds: float, body: Callable[[], Awaitable[object]
             failures = 0
         except StoreUnavailable:
             failures += 1
+            LOOP_FAILURES.labels(name).inc()
         except Exception:
             failures += 1
+            LOOP_FAILURES.labels(name).inc()
             log.exception("background loop failed", loop=name, failures=failures)
         await asyncio.sleep(min(seconds * 2**failures, max(seconds, LONGEST_PAUSE_SECONDS)))

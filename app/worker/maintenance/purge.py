@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from app.storage.store import Store
+from app.telemetry.metrics import PURGED
 
 INTERVAL_SECONDS = 60.0
 
@@ -15,5 +16,6 @@ async def purge(store: Store) -> int:
     broken: set[UUID] = set()
     while deleted := await store.purge(broken=broken):
         purged += deleted
+        PURGED.inc(deleted)
     await store.forget_workers()
     return purged

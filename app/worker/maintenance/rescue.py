@@ -7,6 +7,7 @@ from uuid import UUID
 import structlog
 
 from app.storage.store import Store
+from app.telemetry import metrics
 from app.worker.heartbeat import Heartbeat
 
 log = structlog.get_logger(__name__)
@@ -24,5 +25,6 @@ async def rescue(store: Store, heartbeat: Heartbeat) -> int:
     broken: set[UUID] = set()
     while heartbeat.trusted and (tasks := await store.rescue(broken=broken)):
         rescued += len(tasks)
+        metrics.moved(metrics.RESCUED, (task.tool for task in tasks))
         log.warning("rescued tasks of lost workers", tasks=len(tasks), tools=sorted({t.tool for t in tasks}))
     return rescued

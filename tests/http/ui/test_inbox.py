@@ -82,7 +82,7 @@ async def test_a_question_can_be_declined_or_dismissed_without_filling_in(
 
 async def test_what_does_not_fit_is_told_at_its_field_and_nothing_typed_is_lost(reader: Reader, scene: Scene) -> None:
     claim = await asked(scene, q=elicitation(FORM))
-    fields = {"f0": "0", "f1": "none", "f2": 'say "<i>"\u200f', "f4": ["1"]}
+    fields: dict[str, Any] = {"f0": "0", "f1": "none", "f2": 'say "<i>"\u200f', "f4": ["1"]}
     page = await reader.act(f"/inbox/{claim.task_id}?key=q", action="accept", **fields)
     assert page.status == 422
     assert "count : This is not a whole number." in page.words

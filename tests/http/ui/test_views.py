@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession, CookieJar
 from structlog.testing import capture_logs
 
-from app.domain.task import Json, Question
+from app.domain.task import Claim, Json, Question, Task
 from app.errors import StoreUnavailable
 from app.http.ops import Ops
 from app.http.readiness import Readiness
@@ -138,7 +138,7 @@ async def test_a_list_is_narrowed_by_all_that_one_can_choose(reader: Reader, sce
     queued, failed = await scene.queued("a"), await scene.failed(owner="bob")
     parked = await scene.parked()
     await scene.age(queued, 7200)
-    for query, found in {
+    wanted: dict[str, list[Task | Claim]] = {
         "status=failed": [failed],
         "status=input_required": [parked],
         "activity=queued": [queued],
@@ -151,7 +151,8 @@ async def test_a_list_is_narrowed_by_all_that_one_can_choose(reader: Reader, sce
         "age=1h": [parked, failed],
         "status=&tool=&owner=": [parked, failed, queued],
         "status=nonsense&age=9y&activity=x&after=x": [parked, failed, queued],
-    }.items():
+    }
+    for query, found in wanted.items():
         page = await reader.get(f"/tasks?{query}")
         assert tasks_on(page) == [str(task.task_id) for task in found], query
     chosen = await reader.get("/tasks?status=failed&owner=%22%3E%3Cb%3E")

@@ -1,0 +1,92 @@
+"""Calls that come together, done together: one statement and one commit for all that arrived during the last one.
+
+There are no timers. A call that finds a free lane is sent at once, alone; what arrives while all are busy goes together
+in the next statement. So a batch is as large as the load makes it, and an idle process is as quick as without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
+from typing import Generic, TypeVar
+
+from app.errors import StoreUnavailable
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+MOST = 200
+"""The most that go together, by default."""
+
+LANES = 2
+"""So many batches are under way at once: while the database works on one, the process prepares the other."""
+
+
+class Batches(Generic[A, R]):
+    """Collects calls of one kind, and does them in batches.
+
+    A caller that is cancelled stops waiting, and that is all: what it asked for is still done, and the others' as well.
+
+    Args:
+        work: does all of a batch, and returns what came of each, in the same order; an exception among it is for that
+            call alone. Where it raises, nothing was done: the calls are then done one by one, so that each meets its
+            own fault and no other's. A database that cannot be reached is all calls' fault at once.
+        most: how much goes together.
+        size: what a call counts for.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[A]], Awaitable[Sequence[R | Exception]]],
+        *,
+        most: int = MOST,
+        size: Callable[[A], int] = lambda _: 1,
+    ) -> None:
+        self._work, self._most, self._size = work, most, size
+        self._waiting: deque[tuple[A, asyncio.Future[R]]] = deque()
+        self._lanes: set[asyncio.Task[None]] = set()
+
+    async def put(self, call: A) -> R:
+        """Do this, with others where there are some; what came of it.
+
+        Raises:
+            Exception: what the work raises for this call.
+        """
+        outcome: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, outcome))
+        if len(self._lanes) < LANES:
+            lane = asyncio.create_task(self._run(), context=Context())  # no caller's own: it works for all of them
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lanes.discard)
+        return await outcome
+
+    async def _run(self) -> None:
+        while batch := self._next():
+            calls = [call for call, _ in batch]
+            for (_, outcome), came in zip(batch, await self._done(calls), strict=True):
+                if outcome.done():
+                    continue
+                if isinstance(came, Exception):
+                    outcome.set_exception(came)
+                else:
+                    outcome.set_result(came)
+
+    def _next(self) -> list[tuple[A, asyncio.Future[R]]]:
+        batch: list[tuple[A, asyncio.Future[R]]] = []
+        size = 0
+        while self._waiting and (not batch or size + self._size(self._waiting[0][0]) <= self._most):
+            batch.append(self._waiting.popleft())
+            size += self._size(batch[-1][0])
+        return batch
+
+    async def _done(self, calls: Sequence[A]) -> Sequence[R | Exception]:
+        try:
+            return await self._work(calls)
+        except StoreUnavailable as away:
+            return [away] * len(calls)
+        except Exception as fault:  # noqa: BLE001  # it is for those who wait
+            if len(calls) == 1:
+                return [fault]
+        return [came for call in calls for came in await self._done([call])]

@@ -1,0 +1,104 @@
+"""Claim, run and end what waits: one worker process against asyncpg alone, and against pgqueuer if it is installed."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+import statistics
+import time
+from collections.abc import Callable
+
+import asyncpg
+
+from app.domain.task import Json, NewTask, Policy, new_task_id
+from app.storage.database import Database
+from app.storage.store import Store
+from tests.benchmarks.stage import Stage
+
+PATIENCE_SECONDS = 300.0
+
+
+def measure(on: Stage, *, count: int, passes: int, slots: int) -> list[str]:
+    """Tasks in a second, medians of interleaved runs, as lines."""
+    ways: dict[str, Callable[[], float]] = {
+        "asyncpg, the same rows by 32s": lambda: _asyncpg(on, count),
+        f"perdure worker, {slots} slots": lambda: _perdure(on, count, slots),
+    }
+    if importlib.util.find_spec("pgqueuer") is not None:
+        ways["pgqueuer"] = lambda: _pgqueuer(on, count)
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(passes):
+        for name, run in ways.items():
+            rates[name].append(count / run())
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    ours = medians[f"perdure worker, {slots} slots"]
+    lines = [f"\nclaim, run and end {count:,} that wait", f"{'':38}{'per s':>8}{'ours is':>9}"]
+    lines += [f"{name:38}{rate:8.0f}{ours / rate:9.2f}" for name, rate in medians.items()]
+    if "pgqueuer" not in ways:
+        lines.append("pgqueuer                              not installed (the extra: benchmarks)")
+    return lines
+
+
+def _asyncpg(on: Stage, count: int) -> float:
+    asyncio.run(_fill(on.database("drain", perdure=True), count))
+    return _seconds(on.run_floor("drain", str(count), database="drain"))
+
+
+def _perdure(on: Stage, count: int, slots: int) -> float:
+    """From the first claim to the last end, by the database's clock: starting a process is not in it."""
+    url = on.database("drain", perdure=True)
+    asyncio.run(_fill(url, count))
+    worker = on.perdure("worker", "drain", PERDURE_SLOTS=str(slots))
+    seconds = asyncio.run(_ended(url, count))
+    assert worker.stop() == 0
+    return seconds
+
+
+def _pgqueuer(on: Stage, count: int) -> float:
+    on.database("pgqueuer", perdure=False)
+    return _seconds(on.run_floor("tests.benchmarks.with_pgqueuer", str(count), database="pgqueuer"))
+
+
+def _seconds(said: str) -> float:
+    found = re.search(r"drained in ([\d.]+) s", said)
+    assert found is not None, said
+    return float(found[1])
+
+
+async def _fill(url: str, count: int) -> None:
+    """An empty table, and so many tasks that wait in it."""
+    async with Database(url, connections=20) as database:
+        await database.fetch("TRUNCATE perdure.tasks CASCADE")
+        store, numbers = Store(database), iter(range(count))
+
+        async def create() -> None:
+            for number in numbers:
+                params = Json(f'{{"name":"noop","arguments":{{"label":"{number}"}}}}')
+                await store.create(NewTask(new_task_id(), "owner", "noop", params, Json("{}"), Policy()))
+
+        await asyncio.gather(*(create() for _ in range(64)))
+        await database.fetch("ANALYZE perdure.tasks, perdure.task_requests")
+    await _checkpoint(url)
+
+
+async def _checkpoint(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("CHECKPOINT")
+    await connection.close()
+
+
+async def _ended(url: str, count: int) -> float:
+    connection, until = await asyncpg.connect(url), time.monotonic() + PATIENCE_SECONDS
+    try:
+        while await connection.fetchval("SELECT count(*) FROM perdure.tasks WHERE finished_at IS NULL"):
+            assert time.monotonic() < until, "the worker does not end all tasks"
+            await asyncio.sleep(0.2)
+        completed, seconds = await connection.fetchrow("""
+            SELECT count(*) FILTER (WHERE status = 'completed'),
+                extract(epoch FROM max(finished_at) - min(started_at))::float8
+            FROM perdure.tasks""")
+    finally:
+        await connection.close()
+    assert completed == count, f"{completed} of {count} completed"
+    return float(seconds)
