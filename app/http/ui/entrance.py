@@ -82,6 +82,8 @@ class Entrance:
         elif not changes:
             if request.path == f"{ROOT}/events":
                 raise web.HTTPUnauthorized
+            if request.headers.get("Sec-Fetch-Site") == "cross-site":
+                return page(request, "hop.html", target=request.path_qs)
             raise web.HTTPSeeOther(f"{ROOT}/login?next={quote(request.path_qs)}")
         return _again(request, logged_in=bool(left))
 

@@ -26,6 +26,9 @@ MOST = 200
 REST_SECONDS = 1.0
 """So long after a look there is no other."""
 
+LEISURE = 10
+"""Nor for so many times as long as it took: what is costly to see is looked at less often."""
+
 KEEPALIVE_SECONDS = 15.0
 WRITE_SECONDS = 30.0
 STREAM_SECONDS = 3600.0
@@ -71,7 +74,9 @@ async def _tell(response: web.StreamResponse, desk: Desk, watch: Watch, place: s
     said_at = loop.time()
     await _write(response, b"retry: 2000\n\n")
     while not desk.closing.is_set():
+        looked_at = loop.time()
         digest = await _digest(desk, place, query)
+        rest = max(REST_SECONDS, LEISURE * (loop.time() - looked_at))
         if digest is not None and digest != seen:
             seen = digest
             await _write(response, f"event: changed\ndata: {digest}\n\n".encode())
@@ -80,7 +85,7 @@ async def _tell(response: web.StreamResponse, desk: Desk, watch: Watch, place: s
             await _write(response, b": here\n\n")
             said_at = loop.time()
         with suppress(TimeoutError):
-            async with asyncio.timeout(REST_SECONDS):
+            async with asyncio.timeout(rest):
                 await desk.closing.wait()
         await _until_changed(desk, watch)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncpg
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -13,9 +14,9 @@ from app.http.ui.entrance import Entrance, add_headers
 from app.http.ui.live import Live
 from app.http.ui.rendering import notice, static
 from app.http.ui.sessions import Sessions, Tries
-from app.storage.database import FAULTS
 
-AWAY: tuple[type[Exception], ...] = (StoreUnavailable, *FAULTS)
+AWAY = (StoreUnavailable, TimeoutError, OSError, asyncpg.InterfaceError)
+"""The last is for a pool that has just been closed."""
 
 log = structlog.get_logger(__name__)
 

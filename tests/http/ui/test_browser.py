@@ -216,6 +216,14 @@ async def test_a_task_is_cancelled_after_asking_once_more(desk: Desk) -> None:
         assert task_id not in page.url
 
 
+async def test_a_link_from_elsewhere_finds_one_logged_in(desk: Desk) -> None:
+    async with desk.opened() as page:
+        await page.goto(f"data:text/html,<a href='{desk.url}tasks?owner=me'>a task</a>")
+        await page.get_by_role("link").click()
+        await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+        await expect(page.get_by_label("Owner")).to_have_value("me")
+
+
 async def test_a_list_follows_what_happens_and_leaves_the_reader_where_they_are(desk: Desk) -> None:
     failed = await desk.call("fail")
     async with desk.opened() as page:

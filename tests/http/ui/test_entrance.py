@@ -39,6 +39,14 @@ async def test_whoever_has_not_logged_in_is_sent_to_do_so_and_then_to_the_page(p
         assert page.path == f"/ui{path}"
 
 
+async def test_a_link_on_another_site_leads_to_the_page_though_it_brings_no_cookie(db_url: str) -> None:
+    async with pages(db_url, logged_in=False) as reader:
+        hop = await reader.get("/tasks?owner=a", **{"Sec-Fetch-Site": "cross-site"})
+        assert (hop.status, '<meta http-equiv="refresh" content="0">' in hop.html) == (200, True)
+        again = await reader.get("/tasks?owner=a", **{"Sec-Fetch-Site": "same-origin"})
+        assert again.path.startswith("/ui/login")
+
+
 async def test_streams_and_changes_need_a_session_too(db_url: str) -> None:
     async with pages(db_url, logged_in=False) as reader:
         assert (await reader.get("/events?page=/ui/", follow=False)).status == 401

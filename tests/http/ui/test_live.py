@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -14,6 +15,8 @@ from aiohttp import ClientResponse
 from app.domain.task import Json
 from app.http.ui import live
 from app.http.ui.sessions import SESSION_SECONDS, Sessions
+from app.storage.inspection import TaskRow
+from app.storage.operator import Operator
 from tests.http.ui.desks import PASSWORD, Reader, pages
 from tests.storage.scene import Scene
 
@@ -23,6 +26,7 @@ WAIT_SECONDS = 30.0
 @pytest.fixture(autouse=True)
 def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(live, "LEISURE", 1)
 
 
 async def digest(reader: Reader, path: str) -> str:
@@ -79,6 +83,27 @@ async def test_without_changes_a_stream_only_says_that_it_lives(
         async with stream(reader, path, await digest(reader, path)) as answer:
             lines = [await answer.content.readline() for _ in range(8)]
     assert lines == [b"retry: 2000\n", b"\n"] + [b": here\n", b"\n"] * 3
+
+
+async def test_what_takes_long_to_see_is_seldom_looked_at(
+    reader: Reader, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, enough = 0, asyncio.Event()
+
+    async def slow(*_: Any, **__: Any) -> list[TaskRow]:
+        nonlocal looks
+        looks += 1
+        if looks == 3:  # two for a page that is told at once, and one more after the rest
+            enough.set()
+        await asyncio.sleep(0.2)
+        return []
+
+    monkeypatch.setattr(live, "LEISURE", 3)
+    monkeypatch.setattr(Operator, "tasks", slow)
+    started = asyncio.get_running_loop().time()
+    async with stream(reader, "/tasks", ""), asyncio.timeout(WAIT_SECONDS):
+        await enough.wait()
+    assert asyncio.get_running_loop().time() - started >= 0.2 + 0.2 + 3 * 0.2
 
 
 async def test_a_task_that_is_purged_is_told_once(db_url: str, scene: Scene) -> None:
