@@ -24,9 +24,11 @@ SAID = {
 
 async def show(request: web.Request) -> web.StreamResponse:
     """A page that changes by itself."""
+    said = request.query.get("said", "")
     seen = await look(request.app[DESK].operator, request.path.removeprefix(ROOT), request.query)
     values = dict(seen.values) | {
-        "said": SAID.get(request.query.get("said", "")),
+        "said": SAID.get(said),
+        "to_inbox": said in ("answered", "late"),
         "seen": seen.digest,
         "states": [(each.value, each.value.replace("_", " ")) for each in Status],
         "activities": [(each.value, each.value) for each in Activity],

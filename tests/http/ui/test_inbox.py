@@ -61,6 +61,7 @@ async def test_an_answer_is_recorded_as_the_owners_and_the_task_goes_on(reader: 
         page = await reader.act(f"/inbox/{claim.task_id}?key=q", action="accept", **fields)
     assert page.path == f"/ui/tasks/{claim.task_id}?said=answered"
     assert "The answer was recorded" in page.words
+    assert "To the inbox" in page.words
     content = {"colour": "green", "count": 7, "note": "two\nlines ☃", "sure": True, "parts": ["a", "b"]}
     assert await recorded(scene, claim) == {"q": {"action": "accept", "content": content}}
     state = await scene.state(claim, OWNER)
