@@ -37,6 +37,7 @@ from app.http.endpoint import Endpoint
 from app.http.guards import Guard
 from app.http.operations import Operations, authority, reason
 from app.http.readiness import Check, accepting, claiming
+from app.http.scrape import Scrape
 from app.http.server import PATH, Server
 from app.methods.companions import companion_tools
 from app.methods.dispatch import Methods
@@ -71,6 +72,7 @@ CONTROL_CONNECTIONS = 2
 GARBAGE = 10_000
 """So many new objects make the garbage collector look at them: some hundred requests, not ten."""
 
+OPERATOR_CONNECTIONS = 4
 OPERATOR_SECONDS = 120.0
 """A statement of an operator's command may take so long: a list of all that ever ended reads them."""
 
@@ -209,9 +211,10 @@ async def operator(settings: Settings) -> AsyncIterator[Operator]:
     async with Database(
         url,
         name="perdure operator",
-        connections=CONTROL_CONNECTIONS,
+        connections=OPERATOR_CONNECTIONS,
         statement_seconds=OPERATOR_SECONDS,
         pooled=settings.pooled,
+        by_index=False,
     ) as database:
         try:
             yield Operator(database, Notifier(database) if settings.notify else None)
@@ -278,8 +281,7 @@ class Signals:
 async def _operations(settings: Settings, role: str) -> AsyncIterator[Operations]:
     """Answer operators from the first moment to the last."""
     guard = Guard([authority(settings.ops_host), *settings.allowed_hosts], addresses=True, pages=True)
-    password = None if role == "worker" or settings.ui_password is None else settings.ui_password.get_secret_value()
-    operations = Operations(role, guard, password)
+    operations = Operations(role, guard, None if role == "worker" else settings.ui_password)
     if settings.ops_port is not None:
         await operations.listen(settings.ops_host, settings.ops_port, required="ops_port" in settings.model_fields_set)
     try:
@@ -346,9 +348,11 @@ async def _api(
     operations: Operations,
 ) -> AsyncIterator[str]:
     """Serve requests, and operators' pages; gives the endpoint's URL."""
+    watches = Watches(listener, poll_seconds=settings.poll_seconds)
     async with (
         _access(settings) as (access, metadata),
-        _listening(settings, process, registry, listener, keys, access, metadata, operations) as address,
+        _listening(settings, process.store, registry, watches, keys, access, metadata, operations.scrape) as address,
+        operations.pages(process.database, process.notifier, watches),
     ):
         yield address
 
@@ -385,16 +389,14 @@ async def _access(settings: Settings) -> AsyncIterator[tuple[Access, ResourceMet
 @asynccontextmanager
 async def _listening(
     settings: Settings,
-    process: _Process,
+    store: Store,
     registry: Registry,
-    listener: Listener | None,
+    watches: Watches,
     keys: Sequence[bytes],
     access: Access,
     metadata: ResourceMetadata | None,
-    operations: Operations,
+    scrape: Scrape,
 ) -> AsyncIterator[str]:
-    store = process.store
-    watches = Watches(listener, poll_seconds=settings.poll_seconds)
     if settings.companion_tools:
         registry = Registry([*registry, *companion_tools(store, watches)])
     catalogue, local = Catalogue(store, registry), LocalTools()
@@ -407,13 +409,12 @@ async def _listening(
         stream_tasks=settings.max_stream_tasks,
         calls_per_minute=settings.max_calls_per_minute,
     )
-    operations.scrape.limits = limits
+    scrape.limits = limits
     subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
     tools = Tools(store, catalogue, local, inline, limits, scopes=settings.call_scopes, private=settings.auth != "none")
-    methods = Methods(tools, Tasks(store), subscriptions)
     host = authority(settings.host)
     server = Server(
-        Endpoint(methods, access, lenient_task_names=settings.lenient_task_names),
+        Endpoint(Methods(tools, Tasks(store), subscriptions), access, lenient_task_names=settings.lenient_task_names),
         Guard(settings.known_hosts(), settings.allowed_origins),
         metadata,
         max_body=settings.max_body_bytes,
@@ -428,8 +429,7 @@ async def _listening(
             "choose another with --host and --port, or PERDURE_HOST and PERDURE_PORT"
         ) from refused
     try:
-        with operations.pages(Operator(process.database, process.notifier), watches):
-            yield f"http://{host}:{port}{PATH}"
+        yield f"http://{host}:{port}{PATH}"
     finally:
         await server.stop()
         await catalogue.close()

@@ -13,6 +13,7 @@ from app import bootstrap
 from app.cli.call_display import visible
 from app.cli.common import read_settings
 from app.cli.output import show_json
+from app.domain.duration import parse_duration
 from app.errors import SettingsError
 from app.settings import Settings, variable
 from app.storage.checkup import Finding, Level, check_up
@@ -36,8 +37,8 @@ def check(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON d
 
 
 def effective(settings: Settings) -> dict[str, str | None]:
-    """The value of each variable, without secrets."""
-    return {variable(name): _masked(getattr(settings, name)) for name in Settings.model_fields}
+    """The value of each variable, as it can be written, without secrets."""
+    return {variable(name): _written(name, getattr(settings, name)) for name in Settings.model_fields}
 
 
 async def _check(settings: Settings) -> list[Finding]:
@@ -55,6 +56,13 @@ def _configuration(settings: Settings) -> Finding:
     except SettingsError as exposed:
         return Finding("settings", Level.WARN, f"{exposed}.")
     return Finding("settings", Level.OK, "All can be used.")
+
+
+def _written(name: str, value: Any) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    durations = (getattr(how, "func", None) is parse_duration for how in Settings.model_fields[name].metadata)
+    return f"{value}ms" if any(durations) else _masked(value)
 
 
 def _masked(value: Any) -> str | None:

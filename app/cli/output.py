@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 from uuid import UUID
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -21,22 +23,33 @@ from rich.text import Text
 from app.cli.call_display import visible
 from app.storage.inspection import Payload
 
+GAP, NARROWEST = 2, 8
+
 Cell = str | int | float | UUID | datetime | timedelta | None
 
 
-def show_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Print rows: under these headers on a terminal, without any in a pipe."""
+def show_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, elastic: Collection[str] = ()) -> None:
+    """Print rows: under these headers on a terminal, without any in a pipe.
+
+    Args:
+        elastic: the columns that are cut where the terminal is too narrow; the others stay as wide as they are.
+    """
     if not sys.stdout.isatty():
         for row in rows:
             _print("\t".join(_cell(value) for value in row))
         return
+    shown = [[_short(value) for value in row] for row in rows]
+    room = Console().width
+    natural = [max(map(cell_len, column)) for column in zip_longest(headers, *shown, fillvalue="")]
+    widths = _fitted(natural, [header in elastic for header in headers], room)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in headers:
-        # An id is only of use if it is all there; the last column gives way.
-        table.add_column(header, no_wrap=True, overflow="fold" if header == headers[0] else "ellipsis")
-    for row in rows:
-        table.add_row(*(Text(_short(value)) for value in row))
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    for header, width in zip(headers, widths, strict=True):
+        table.add_column(header, no_wrap=True, overflow="ellipsis", width=width)
+    for row in shown:
+        table.add_row(*map(Text, row))
+    # Where even that is too narrow, the terminal wraps: an id that is cut is of no use.
+    needed = sum(widths) + GAP * (len(widths) - 1)
+    Console(highlight=False, markup=False, emoji=False, width=max(room, needed)).print(table)
 
 
 def show_json(value: Any) -> None:
@@ -52,6 +65,11 @@ def say(text: str) -> None:
 def show(text: str) -> None:
     """Lines for people, on stdout."""
     _print(visible(text))
+
+
+def one_line(text: str) -> str:
+    """Someone else's text, so that it stays on its line and in its column."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def progress() -> Progress:
@@ -92,6 +110,17 @@ def ago(span: timedelta | None) -> str:
     return f"{seconds // size}{unit}{seconds % size // lower:02}{lower_unit}"
 
 
+def _fitted(natural: Sequence[int], elastic: Sequence[bool], room: int) -> list[int]:
+    """The widths of columns: the widest of the elastic ones give way, as far as there is not room for all."""
+    widths = list(natural)
+    while sum(widths) + GAP * (len(widths) - 1) > room:
+        widest = max((index for index, gives in enumerate(elastic) if gives), key=widths.__getitem__, default=None)
+        if widest is None or widths[widest] <= NARROWEST:
+            break
+        widths[widest] -= 1
+    return widths
+
+
 def _member(name: str, value: Any) -> tuple[str, Any]:
     if isinstance(value, timedelta):
         return f"{name}_seconds", value.total_seconds()
@@ -103,17 +132,13 @@ def _cell(value: Cell) -> str:
         return value.astimezone(UTC).isoformat()
     if isinstance(value, timedelta):
         return f"{value.total_seconds():.3f}"
-    return "" if value is None else _line(str(value))
+    return "" if value is None else one_line(str(value))
 
 
 def _short(value: Cell) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     return ago(value) if isinstance(value, timedelta) else _cell(value)
-
-
-def _line(text: str) -> str:
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _print(text: str) -> None:

@@ -111,6 +111,7 @@ async def _agreed(operator: Operator, action: Action, which: TaskFilter, found: 
         show_table(
             ("TASK", "TOOL", "OWNER", "STATUS", "MESSAGE"),
             [(row.task_id, row.tool, row.owner, row.status, row.status_message) for row in sample],
+            elastic=("TOOL", "OWNER", "MESSAGE"),
         )
         if sys.stdin.isatty() and sys.stderr.isatty():
             return typer.confirm(f"{action.verb} {count}?", err=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from app.cli.output import ago, show
+from app.cli.output import ago, one_line, show
 from app.storage.inspection import Payload, TaskDetails
 
 
@@ -19,7 +19,7 @@ def show_details(details: TaskDetails) -> None:
 
 
 def _section(lines: Iterator[str]) -> None:
-    text = "\n".join(lines)
+    text = "\n".join(one_line(line) for line in lines)
     if text:
         show(f"{text}\n")
 
@@ -52,22 +52,23 @@ def _timeline(details: TaskDetails) -> Iterator[str]:
 def _request(details: TaskDetails) -> Iterator[str]:
     request = details.request
     yield f"Request: {request.method}, revision {request.revision or 'not declared'}"
-    yield _payload("params", request.params)
-    yield _payload("capabilities", request.capabilities)
+    yield from _payload("params", request.params)
+    yield from _payload("capabilities", request.capabilities)
     if request.trace_context is not None:
         yield f"  trace context: {request.trace_context}"
     yield (
-        f"  policy, in ms: timeout {request.timeout_ms}, ttl {request.ttl_ms}, retention {request.retention_ms}, "
-        f"answer within {request.answer_within_ms}; it survives {request.losses} lost workers"
+        f"  policy: timeout {_span(request.timeout_ms)}, ttl {_span(request.ttl_ms)}, "
+        f"retention {_span(request.retention_ms)}, answer within {_span(request.answer_within_ms)}, "
+        f"survives {request.losses} lost workers"
     )
 
 
 def _questions(details: TaskDetails) -> Iterator[str]:
     for asked in details.questions:
         yield f"Question {asked.key}, asked by attempt {asked.attempt} at {_time(asked.asked_at)}"
-        yield _payload("request", asked.request)
+        yield from _payload("request", asked.request)
         if asked.response is not None and asked.answered_at is not None:
-            yield _payload(f"response of {_time(asked.answered_at)}", asked.response)
+            yield from _payload(f"response of {_time(asked.answered_at)}", asked.response)
         else:
             yield "  not answered"
 
@@ -75,33 +76,37 @@ def _questions(details: TaskDetails) -> Iterator[str]:
 def _steps(details: TaskDetails) -> Iterator[str]:
     for step in details.steps:
         yield f"Step {step.name}, run by attempt {step.attempt} at {_time(step.stepped_at)}"
-        yield _payload("value", step.value)
+        yield from _payload("value", step.value)
 
 
 def _attempts(details: TaskDetails) -> Iterator[str]:
     for attempt in details.attempts:
         yield f"Attempt {attempt.attempt}: {attempt.ended} at {_time(attempt.ended_at)}, worker {attempt.worker_id}"
         if attempt.error is not None:
-            yield _indented(attempt.error)
+            yield from _indented(attempt.error)
 
 
 def _outcome(details: TaskDetails) -> Iterator[str]:
     if details.outcome is not None:
         by = "" if details.outcome.attempt is None else f", of attempt {details.outcome.attempt}"
         yield f"Outcome{by}"
-        yield _payload(details.outcome.kind, details.outcome.value)
+        yield from _payload(details.outcome.kind, details.outcome.value)
 
 
-def _payload(name: str, payload: Payload) -> str:
+def _payload(name: str, payload: Payload) -> Iterator[str]:
+    yield f"  {name}:"
     if not payload.whole:
-        text = f"{payload.text}\n… of {payload.characters} characters: --full shows all"
+        yield from _indented(f"{payload.text}\n… of {payload.characters} characters: --full shows all")
     else:
-        text = json.dumps(json.loads(payload.text), indent=2, ensure_ascii=False)
-    return f"  {name}:\n{_indented(text)}"
+        yield from _indented(json.dumps(json.loads(payload.text), indent=2, ensure_ascii=False))
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())
+def _indented(text: str) -> Iterator[str]:
+    return (f"    {line.expandtabs()}" for line in text.split("\n"))
+
+
+def _span(milliseconds: int | None) -> str:
+    return "none" if milliseconds is None else ago(timedelta(milliseconds=milliseconds))
 
 
 def _time(at: datetime) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -14,10 +15,10 @@ from app.cli.common import read_settings
 from app.cli.output import Cell, document, say, show_json, show_table
 from app.cli.task_actions import CANCEL, PURGE, RETRY, Action, act
 from app.cli.task_display import show_details
-from app.cli.task_filters import read_id, with_filter
+from app.cli.task_filters import Doing, read_id, with_filter
 from app.domain.task import Status
 from app.storage.inspection import TaskDetails, TaskRow
-from app.storage.listing import TaskFilter
+from app.storage.listing import Activity, TaskFilter
 
 MOST = 10_000
 UNCUT = 2**31 - 1
@@ -50,8 +51,7 @@ def list_(
         for row in shown:
             show_json(row)
     else:
-        headers = "TASK", "TOOL", "OWNER", "STATUS", "ACTIVITY", "ATTEMPTS", "CREATED", "AGE", "MESSAGE"
-        show_table(headers, [_cells(row) for row in shown])
+        _table(shown)
     if len(found) > limit:
         say(f"There are more: --after {shown[-1].task_id}")
     if not shown:
@@ -129,6 +129,22 @@ async def _show(task_id: UUID, characters: int | None) -> TaskDetails | None:
         return await operator.show(task_id, characters=characters)
 
 
-def _cells(row: TaskRow) -> Sequence[Cell]:
-    what = row.task_id, row.tool, row.owner, row.status, row.activity
-    return *what, row.attempts, row.created_at, row.age, row.status_message
+def _table(rows: Sequence[TaskRow]) -> None:
+    """In a pipe all that a list has; on a terminal what fits there."""
+    if not sys.stdout.isatty():
+        show_table(
+            (), [(*_which(r), r.status, r.activity, r.attempts, r.created_at, r.age, r.status_message) for r in rows]
+        )
+        return
+    headers = "TASK", "TOOL", "OWNER", "STATE", "TRIES", "AGE", "MESSAGE"
+    cells = [(*_which(r), _state(r), r.attempts, r.age, r.status_message) for r in rows]
+    show_table(headers, cells, elastic=("TOOL", "OWNER", "MESSAGE"))
+
+
+def _which(row: TaskRow) -> tuple[Cell, ...]:
+    return row.task_id, row.tool, row.owner
+
+
+def _state(row: TaskRow) -> str:
+    """What it does, or how it ended, in a word."""
+    return row.status if row.activity is Activity.ENDED else Doing[row.activity.name]

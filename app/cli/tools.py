@@ -23,7 +23,7 @@ def tools(as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one 
             show_json(row)
     else:
         headers = "TOOL", "WORKERS", "QUEUED", "OLDEST WAIT", "SCHEDULED", "RUNNING", "WAITING", "LAST SEEN"
-        show_table(headers, [_cells(row) for row in found])
+        show_table(headers, [_cells(row) for row in found], elastic=("TOOL",))
     if not found:
         say("No tool is known: a worker brings its tools when it starts.")
         raise typer.Exit(1)

@@ -23,7 +23,7 @@ def workers(as_json: Annotated[bool, typer.Option("--json", help="Print JSON, on
             show_json(row)
     else:
         headers = "WORKER", "STATE", "HOST", "PID", "VERSION", "RUNNING", "SLOTS", "STARTED", "LAST BEAT", "TOOLS"
-        show_table(headers, [_cells(row) for row in found])
+        show_table(headers, [_cells(row) for row in found], elastic=("HOST", "TOOLS"))
     if not found:
         say("No worker is known: start one with `perdure worker`.")
         raise typer.Exit(1)

@@ -47,7 +47,6 @@ class Ops:
         pages: Mapping[str, web.Application] | None = None,
     ) -> None:
         self._readiness = readiness
-        self._port: int | None = None
         app = web.Application(client_max_size=MAX_BODY, middlewares=[_guarded(guard or Guard(addresses=True))])
         app.add_routes([web.get("/livez", self._live), web.get("/readyz", self._ready), *routes])
         for path, page in (pages or {}).items():
@@ -55,11 +54,6 @@ class Ops:
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS, logger=connections.logger
         )
-
-    @property
-    def port(self) -> int | None:
-        """The port that it listens on; None while it does not."""
-        return self._port
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port, which the system chose if 0 was given.
@@ -74,12 +68,10 @@ class Ops:
         except BaseException:
             await self._runner.cleanup()
             raise
-        self._port = site.port
         return site.port
 
     async def stop(self) -> None:
         """Answer no longer."""
-        self._port = None
         await self._runner.cleanup()
 
     async def _live(self, _: web.Request) -> web.Response:

@@ -102,6 +102,8 @@ class Database:
         patience_seconds: how long a statement is tried again after a passing fault.
         pooled: a pooler stands between that hands each transaction to another connection of the server's. Then nothing
             is left in a session: each statement is in a transaction of its own, which sets its limits itself.
+        by_index: every statement touches a few rows by their keys, and is to be planned for that; an operator's lists
+            do not.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class Database:
         statement_seconds: float = 30.0,
         patience_seconds: float = PATIENCE_SECONDS,
         pooled: bool = False,
+        by_index: bool = True,
     ) -> None:
         self.url = url
         self.pooled = pooled
@@ -121,7 +124,7 @@ class Database:
         self._patience = patience_seconds
         # A server that is there ends a statement itself; one that fell silent never would.
         self._silence = statement_seconds + 2
-        limits = BY_INDEX | {
+        limits = (BY_INDEX if by_index else {}) | {
             "statement_timeout": str(int(statement_seconds * 1000)),
             "lock_timeout": "10000",
             "idle_in_transaction_session_timeout": "60000",

@@ -23,12 +23,15 @@ READY = "perdure_ready"
 CHANGED = "perdure_changed"
 """Channel: ids of tasks that have changed, separated by spaces."""
 
+REST_SECONDS = 0.005
+"""After each round: NOTIFY takes a lock on the whole database, and each one wakes every process that listens."""
+
 PAYLOAD_BYTES = 7900
 _NOTIFY = "SELECT pg_notify(n.channel, n.payload) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)"
 
 
 class Notifier:
-    """Collects what changed and sends it from one task: at once when idle, together with the next when not."""
+    """Collects what changed and sends it from one task: at once when idle, in the next round when not."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -58,6 +61,7 @@ class Notifier:
         while True:
             await self._work.wait()
             await self.send()
+            await asyncio.sleep(REST_SECONDS)
 
     async def send(self) -> None:
         """Send what there is now, for a process that makes changes and leaves; `run` does so again and again."""

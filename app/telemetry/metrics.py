@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
-from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began: another series for each
 
@@ -68,27 +69,35 @@ LOOP_FAILURES = Counter("perdure_loop_failures", "Rounds of background loops tha
 
 BUILD = Gauge("perdure_build_info", "1, with what runs as labels.", ("version", "role", "python"))
 LAG = Histogram("perdure_event_loop_lag_seconds", "How late the event loop ran what was due.", buckets=_LAG_BUCKETS)
-HEARING = Gauge("perdure_listener_hearing", "1 while notifications are heard, 0 while changes are found by polling.")
 LOSSES = Counter("perdure_listener_losses", "Times that the hearing of notifications broke off.")
-STREAMS = Gauge("perdure_open_streams", "Subscriptions that are open in this process.")
-INLINE = Gauge("perdure_inline_calls", "Calls that wait in this process for their task to end.")
-POOL_LIMIT = Gauge("perdure_pool_limit_connections", "The most connections that a pool opens.", ("pool",))
-POOL_USED = Gauge("perdure_pool_used_connections", "Connections that are in use.", ("pool",))
-POOL_WAITING = Gauge("perdure_pool_waiting", "Statements that wait for a connection.", ("pool",))
-SLOTS = Gauge("perdure_worker_slots", "How many tasks this worker runs at once.")
-RUNNING = Gauge("perdure_worker_running", "Attempts that run in this worker.")
-CLAIMING = Gauge("perdure_worker_claiming", "1 while this worker claims tasks, 0 while something keeps it from it.")
 
-# -- the database: the same in every process that can reach it ------------------------------------------------------
+# -- what is looked at when somebody asks -----------------------------------------------------------------------------
 
-DATABASE_UP = Gauge("perdure_database_up", "1 if the database answered what this scrape asks of it in time.")
-TASKS = Gauge("perdure_tasks", "Live tasks by what they do.", ("tool", "activity"))
-OLDEST_WAIT = Gauge("perdure_oldest_wait_seconds", "How long the longest queued task has waited.", ("tool",))
-WORKERS = Gauge("perdure_tool_workers", "Workers that are alive and claim tasks of the tool.", ("tool",))
-QUEUE_USE = Gauge("perdure_notification_queue_ratio", "How full PostgreSQL's queue of notifications is, 0 to 1.")
-XMIN_AGE = Gauge(
-    "perdure_oldest_xmin_age_transactions", "How many transactions VACUUM is held back by the oldest one that is open."
-)
+LOOKED = {
+    "perdure_listener_hearing": ("1 while notifications are heard, 0 while changes are found by polling.", ()),
+    "perdure_open_streams": ("Subscriptions that are open in this process.", ()),
+    "perdure_inline_calls": ("Calls that wait in this process for their task to end.", ()),
+    "perdure_pool_limit_connections": ("The most connections that a pool opens.", ("pool",)),
+    "perdure_pool_used_connections": ("Connections that are in use.", ("pool",)),
+    "perdure_pool_waiting": ("Statements that wait for a connection.", ("pool",)),
+    "perdure_worker_slots": ("How many tasks this worker runs at once.", ()),
+    "perdure_worker_running": ("Attempts that run in this worker.", ()),
+    "perdure_worker_claiming": ("1 while this worker claims tasks, 0 while something keeps it from it.", ()),
+    # The database: the same in every process that can reach it.
+    "perdure_database_up": ("1 if the database answered what this scrape asks of it in time.", ()),
+    "perdure_tasks": ("Live tasks by what they do.", ("tool", "activity")),
+    "perdure_oldest_wait_seconds": ("How long the longest queued task has waited.", ("tool",)),
+    "perdure_tool_workers": ("Workers that are alive and claim tasks of the tool.", ("tool",)),
+    "perdure_notification_queue_ratio": ("How full PostgreSQL's queue of notifications is, 0 to 1.", ()),
+    "perdure_oldest_xmin_age_transactions": (
+        "How many transactions VACUUM is held back by the oldest one that is open.",
+        (),
+    ),
+}
+"""Gauges, with their labels. A process shows those of what it has: an API nothing of a worker."""
+
+Sample = tuple[str, float, tuple[str, ...]]
+"""The name of one of these, its value, and the values of its labels."""
 
 ACTIVITIES = ("queued", "scheduled", "running", "waiting_for_answers")
 
@@ -133,27 +142,38 @@ def show_build(version: str, role: str) -> None:
     BUILD.labels(version, role, platform.python_version()).set(1)
 
 
-def show_pool(pool: str, limit: int, used: int, waiting: int) -> None:
-    """Say how busy a pool of connections is."""
-    POOL_LIMIT.labels(pool).set(limit)
-    POOL_USED.labels(pool).set(used)
-    POOL_WAITING.labels(pool).set(waiting)
+def show(samples: Iterable[Sample]) -> None:
+    """Show these gauges from now on, and no others: what is gone leaves nothing behind."""
+    families: dict[str, GaugeMetricFamily] = {}
+    for name, value, labels in samples:
+        if name not in families:
+            families[name] = _family(name)
+        families[name].add_metric(labels, value)
+    _looked.families = list(families.values())
 
 
-def show_queues(queues: Iterable[Mapping[str, Any]]) -> None:
-    """Say what the live tasks do. Of tools that are no longer there, nothing is left.
+class _Looked(Collector):
+    """The gauges that are shown."""
 
-    Args:
-        queues: rows of the view queue_health, with the oldest wait in seconds.
-    """
-    for gauge in (TASKS, OLDEST_WAIT, WORKERS):
-        gauge.clear()
-    for queue in queues:
-        tool = queue["tool"]
-        for activity in ACTIVITIES:
-            TASKS.labels(tool, activity).set(queue[activity])
-        OLDEST_WAIT.labels(tool).set(queue["oldest_wait"] or 0)
-        WORKERS.labels(tool).set(queue["workers"])
+    def __init__(self) -> None:
+        self.families: list[GaugeMetricFamily] = []
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """What was found when it was last looked."""
+        return self.families
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """All that there can be."""
+        return [_family(name) for name in LOOKED]
+
+
+def _family(name: str) -> GaugeMetricFamily:
+    text, labels = LOOKED[name]
+    return GaugeMetricFamily(name, text, labels=labels)
+
+
+_looked = _Looked()
+REGISTRY.register(_looked)
 
 
 async def watch_loop(seconds: float = LAG_SECONDS) -> None:

@@ -31,7 +31,7 @@ def create(services: Services, options: argparse.Namespace) -> Lines:
         Contender("perdure", services.perdure, creating),
         Contender("perdure, no worker", services.alone, creating),
     ]
-    rows = _runs(contenders, options)
+    rows = _runs(services, contenders, options)
     return table(f"(a) create, {options.connections} connections", rows, "floor service, batched")
 
 
@@ -41,7 +41,9 @@ def notify(services: Services, options: argparse.Namespace) -> Lines:
         Contender("perdure, no notifications", services.unheard, creating),
         Contender("perdure", services.alone, creating),
     ]
-    return table("(a) create, notifications off and on, no worker", _runs(contenders, options), contenders[0].name)
+    return table(
+        "(a) create, notifications off and on, no worker", _runs(services, contenders, options), contenders[0].name
+    )
 
 
 def get(services: Services, options: argparse.Namespace) -> Lines:
@@ -54,7 +56,7 @@ def get(services: Services, options: argparse.Namespace) -> Lines:
         Contender("perdure, finished", services.perdure, finished),
         Contender("perdure, working", services.alone, working),
     ]
-    rows = _runs(contenders, options)
+    rows = _runs(services, contenders, options)
     return table(f"(b) get, {options.connections} connections", rows, "floor service, finished")
 
 
@@ -65,7 +67,7 @@ def life(services: Services, options: argparse.Namespace) -> Lines:
         Contender("floor service, batched", services.batched, living),
         Contender("perdure", services.perdure, living),
     ]
-    rows = _runs(contenders, options)
+    rows = _runs(services, contenders, options)
     return table(f"(d) end to end, {options.connections} in flight, polled every 20 ms", rows, "floor service")
 
 
@@ -76,7 +78,7 @@ def never(services: Services, options: argparse.Namespace) -> Lines:
         Contender("floor service", services.floor, greeting),
         Contender("perdure", services.perdure, greeting),
     ]
-    rows = _runs(contenders, options)
+    rows = _runs(services, contenders, options)
     return table(f"(e) a tool that no task is made for, {options.connections} connections", rows, "floor service")
 
 
@@ -90,8 +92,9 @@ HTTP: dict[str, Callable[[Services, argparse.Namespace], Lines]] = {
 PATHS = (*HTTP, "drain", "push")
 
 
-def _runs(contenders: list[Contender], options: argparse.Namespace) -> list[http_paths.Row]:
-    return interleaved(contenders, connections=options.connections, seconds=options.seconds, passes=options.passes)
+def _runs(services: Services, contenders: list[Contender], options: argparse.Namespace) -> list[http_paths.Row]:
+    how = {"connections": options.connections, "seconds": options.seconds, "passes": options.passes}
+    return interleaved(services.stage, contenders, **how)
 
 
 def measure(on: Stage, options: argparse.Namespace) -> None:
@@ -99,7 +102,8 @@ def measure(on: Stage, options: argparse.Namespace) -> None:
     print(
         f"services on processor {SERVICE}, load on processor {LOAD}, PostgreSQL on all {os.cpu_count()}; "
         f"{', '.join(f'{name} {value}' for name, value in TUNING.items())}, fsync and synchronous_commit on; "
-        f"medians of {options.passes} runs in turns of {options.seconds:g} s",
+        f"medians of {options.passes} runs in turns of {options.seconds:g} s; cpu and pg: what an operation cost the "
+        "service's processes and PostgreSQL's",
         flush=True,
     )
     asked = [path for path in PATHS if path in (options.paths or PATHS)]
@@ -111,7 +115,7 @@ def measure(on: Stage, options: argparse.Namespace) -> None:
         lines = drain.measure(on, count=options.waiting, passes=options.passes, slots=options.slots)
         print("\n".join(lines), flush=True)
     if "push" in asked:
-        print("\n(d) commit to a subscriber's bytes", *push.run(on), sep="\n", flush=True)
+        print("\n(d) commit to a subscriber's bytes", *push.run(on, options.streams), sep="\n", flush=True)
 
 
 def main() -> int:
@@ -123,6 +127,7 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=32, help="how many wait for a reply at once (default: 32)")
     parser.add_argument("--slots", type=int, default=32, help="PERDURE_SLOTS of the worker (default: 32)")
     parser.add_argument("--waiting", type=int, default=10_000, help="tasks that wait before a drain (default: 10,000)")
+    parser.add_argument("--streams", type=int, default=1000, help="subscriptions that are open (default: 1000)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder)) as on:
         measure(on, options)

@@ -14,56 +14,63 @@ import asyncpg
 from app.domain.task import Json, NewTask, Policy, new_task_id
 from app.storage.database import Database
 from app.storage.store import Store
-from tests.benchmarks.stage import Stage
+from tests.benchmarks.stage import Stage, spent
 
 PATIENCE_SECONDS = 300.0
+
+Run = tuple[float, float]
+"""Seconds that it took, and seconds of processor time that the worker's process used meanwhile."""
 
 
 def measure(on: Stage, *, count: int, passes: int, slots: int) -> list[str]:
     """Tasks in a second, medians of interleaved runs, as lines."""
-    ways: dict[str, Callable[[], float]] = {
+    ways: dict[str, Callable[[], Run]] = {
         "asyncpg, the same rows by 32s": lambda: _asyncpg(on, count),
         f"perdure worker, {slots} slots": lambda: _perdure(on, count, slots),
     }
     if importlib.util.find_spec("pgqueuer") is not None:
         ways["pgqueuer"] = lambda: _pgqueuer(on, count)
-    rates: dict[str, list[float]] = {name: [] for name in ways}
+    runs: dict[str, list[Run]] = {name: [] for name in ways}
     for _ in range(passes):
         for name, run in ways.items():
-            rates[name].append(count / run())
-    medians = {name: statistics.median(found) for name, found in rates.items()}
-    ours = medians[f"perdure worker, {slots} slots"]
-    lines = [f"\nclaim, run and end {count:,} that wait", f"{'':38}{'per s':>8}{'ours is':>9}"]
-    lines += [f"{name:38}{rate:8.0f}{ours / rate:9.2f}" for name, rate in medians.items()]
+            runs[name].append(run())
+    medians = {name: [statistics.median(column) for column in zip(*found, strict=True)] for name, found in runs.items()}
+    ours = medians[f"perdure worker, {slots} slots"][0]
+    lines = [f"\n(c) claim, run and end {count:,} that wait", f"{'':38}{'per s':>8}{'cpu ms':>8}{'ours is':>9}"]
+    for name, (seconds, cost) in medians.items():
+        lines.append(f"{name:38}{count / seconds:8.0f}{1000 * cost / count:8.3f}{seconds / ours:9.2f}")
     if "pgqueuer" not in ways:
         lines.append("pgqueuer                              not installed (the extra: benchmarks)")
     return lines
 
 
-def _asyncpg(on: Stage, count: int) -> float:
+def _asyncpg(on: Stage, count: int) -> Run:
     asyncio.run(_fill(on.database("drain", perdure=True), count))
     return _seconds(on.run_floor("drain", str(count), database="drain"))
 
 
-def _perdure(on: Stage, count: int, slots: int) -> float:
+def _perdure(on: Stage, count: int, slots: int) -> Run:
     """From the first claim to the last end, by the database's clock: starting a process is not in it."""
     url = on.database("drain", perdure=True)
     asyncio.run(_fill(url, count))
     worker = on.perdure("worker", "drain", PERDURE_SLOTS=str(slots))
+    worker.says('"worker started"')
+    before = spent(worker.process.pid)
     seconds = asyncio.run(_ended(url, count))
+    cost = spent(worker.process.pid) - before
     assert worker.stop() == 0
-    return seconds
+    return seconds, cost
 
 
-def _pgqueuer(on: Stage, count: int) -> float:
+def _pgqueuer(on: Stage, count: int) -> Run:
     on.database("pgqueuer", perdure=False)
     return _seconds(on.run_floor("tests.benchmarks.with_pgqueuer", str(count), database="pgqueuer"))
 
 
-def _seconds(said: str) -> float:
-    found = re.search(r"drained in ([\d.]+) s", said)
+def _seconds(said: str) -> Run:
+    found = re.search(r"drained in ([\d.]+) s, ([\d.]+) of the processor", said)
     assert found is not None, said
-    return float(found[1])
+    return float(found[1]), float(found[2])
 
 
 async def _fill(url: str, count: int) -> None:
@@ -94,11 +101,11 @@ async def _ended(url: str, count: int) -> float:
         while await connection.fetchval("SELECT count(*) FROM perdure.tasks WHERE finished_at IS NULL"):
             assert time.monotonic() < until, "the worker does not end all tasks"
             await asyncio.sleep(0.2)
-        completed, seconds = await connection.fetchrow("""
-            SELECT count(*) FILTER (WHERE status = 'completed'),
-                extract(epoch FROM max(finished_at) - min(started_at))::float8
+        (row,) = await connection.fetch("""
+            SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
+                extract(epoch FROM max(finished_at) - min(started_at))::float8 AS seconds
             FROM perdure.tasks""")
     finally:
         await connection.close()
-    assert completed == count, f"{completed} of {count} completed"
-    return float(seconds)
+    assert row["completed"] == count, f"{row['completed']} of {count} completed"
+    return float(row["seconds"])

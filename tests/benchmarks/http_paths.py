@@ -40,33 +40,38 @@ class Row:
     name: str
     figures: list[Figures]
     costs: list[float]
+    server_costs: list[float]
 
     def median(self, pick: Callable[[Figures], float]) -> float:
         """The middle one of the runs."""
         return statistics.median(map(pick, self.figures))
 
 
-def interleaved(contenders: Sequence[Contender], *, connections: int, seconds: float, passes: int) -> list[Row]:
+def interleaved(
+    on: Stage, contenders: Sequence[Contender], *, connections: int, seconds: float, passes: int
+) -> list[Row]:
     """Run all of them, one after the other, so many times."""
-    rows = [Row(it.name, [], []) for it in contenders]
+    rows = [Row(it.name, [], [], []) for it in contenders]
     for _ in range(passes):
         for row, contender in zip(rows, contenders, strict=True):
-            before = contender.member.spent()
+            before, server_before = contender.member.spent(), on.postgres_spent()
             step = contender.step(contender.member.target)
             figures = uvloop.run(closed_loop(contender.member.target, step, connections=connections, seconds=seconds))
             row.figures.append(figures)
             row.costs.append(1000 * (contender.member.spent() - before) / max(1, figures.count))
+            row.server_costs.append(1000 * (on.postgres_spent() - server_before) / max(1, figures.count))
     return rows
 
 
 def table(title: str, rows: Sequence[Row], floor: str) -> list[str]:
     """Medians, and how they stand to those of the floor."""
     base = next(row for row in rows if row.name == floor).median(lambda f: f.rate)
-    lines = [f"\n{title}", f"{'':38}{'per s':>8}{'p50 ms':>9}{'p99 ms':>9}{'cpu ms':>8}{'ratio':>8}"]
+    lines = [f"\n{title}", f"{'':38}{'per s':>8}{'p50 ms':>9}{'p99 ms':>9}{'cpu ms':>8}{'pg ms':>8}{'ratio':>8}"]
     for row in rows:
         rate = row.median(lambda f: f.rate)
         times = f"{row.median(lambda f: f.p50):9.2f}{row.median(lambda f: f.p99):9.2f}"
-        lines.append(f"{row.name:38}{rate:8.0f}{times}{statistics.median(row.costs):8.3f}{rate / base:8.2f}")
+        costs = f"{statistics.median(row.costs):8.3f}{statistics.median(row.server_costs):8.3f}"
+        lines.append(f"{row.name:38}{rate:8.0f}{times}{costs}{rate / base:8.2f}")
         for figures in row.figures:
             lines += [f"    {count} failed: {says}" for says, count in figures.failures.items()]
     return lines
@@ -136,6 +141,7 @@ async def _made(target: Target, *, finished: bool) -> str:
 class Services:
     """All that answers over HTTP."""
 
+    stage: Stage
     floor: Member
     batched: Member
     perdure: Member
@@ -167,4 +173,4 @@ def start(on: Stage, *, slots: int) -> Services:
         serve = on.perdure("serve", database, **settings)
         url = serve.says(r'"url": ?"(http[^"]+)"')
         members.append(Member(name, Target(url), (serve.process.pid, *pids)))
-    return Services(*members)
+    return Services(on, *members)

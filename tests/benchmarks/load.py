@@ -114,7 +114,7 @@ class Target:
         """A connection to it."""
         where = urlsplit(self.url)
         loop = asyncio.get_running_loop()
-        return (await loop.create_connection(Connection, where.hostname, where.port))[1]
+        return (await loop.create_connection(Connection, where.hostname or "", where.port or 80))[1]
 
     def call(self, tool: str, arguments: dict[str, Any]) -> bytes:
         """The request that calls a tool."""

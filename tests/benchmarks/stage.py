@@ -41,7 +41,7 @@ class Member:
 
     def spent(self) -> float:
         """Seconds of processor time that its processes have used."""
-        return sum(map(_spent, self.pids))
+        return sum(map(spent, self.pids))
 
 
 @dataclass
@@ -61,6 +61,12 @@ class Stage:
             self._databases.add(name)
             asyncio.run(self._make(name, url, perdure=perdure))
         return url
+
+    def postgres_spent(self) -> float:
+        """Seconds of processor time that the database server has used, all of its processes together."""
+        pids = [entry for entry in os.listdir("/proc") if entry.isdigit()]
+        children = [int(pid) for pid in pids if _fields(pid)[1] == str(self.postgres.pid)]
+        return sum(map(spent, [self.postgres.pid, *children]))
 
     def floor(self, *options: str) -> tuple[str, int]:
         """Start a floor service; its URL and its pid."""
@@ -137,6 +143,13 @@ def on(processor: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _spent(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def spent(pid: int) -> float:
+    """Seconds of processor time that a process has used, with its children that have ended."""
+    return sum(int(field) for field in _fields(pid)[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def _fields(pid: int | str) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has just ended
+        return ["0"] * 50

@@ -69,7 +69,8 @@ def test_secrets_are_masked_and_all_else_is_shown(db_url: str) -> None:
         assert hidden not in ran.out + ran.err
         assert hidden not in run(f"{db_url}?sslpassword={secret}", "check", "--json", **KEY).out
     (document,) = run(db_url, "check", "--json", PERDURE_SLOTS="7", **KEY).documents
-    assert document["settings"]["PERDURE_SLOTS"] == "7"
+    written = {"PERDURE_SLOTS": "7", "PERDURE_RETENTION": "86400000ms", "PERDURE_NOTIFY": "true"}
+    assert written.items() <= document["settings"].items()
     assert document["settings"]["PERDURE_REQUEST_STATE_KEY"] == "***"
 
 

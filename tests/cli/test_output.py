@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from app.cli.output import ago, document, show_table
+from app.cli.output import _fitted, ago, document, show_table
 from app.storage.inspection import Event, Payload
 
 AT = datetime(2026, 12, 31, 18, 0, 0, 500_000, timezone(timedelta(hours=2)))
@@ -55,3 +55,16 @@ def test_a_line_in_a_pipe_stays_a_line_with_as_many_columns(capsys: pytest.Captu
     first, second = capsys.readouterr().out.splitlines()
     assert first == "a\\tb\\nc\\x1b[2J\t"
     assert second == "2026-12-31T16:00:00.500000+00:00\t1.500"
+
+
+@pytest.mark.parametrize(
+    ("room", "widths"),
+    [
+        (100, [36, 9, 30, 6, 4]),
+        (80, [36, 9, 17, 6, 4]),
+        (70, [36, 8, 8, 6, 4]),
+        (20, [36, 8, 8, 6, 4]),
+    ],
+)
+def test_columns_that_may_give_way_do_and_the_others_stay(room: int, widths: list[int]) -> None:
+    assert _fitted([36, 9, 30, 6, 4], [False, True, True, False, False], room) == widths

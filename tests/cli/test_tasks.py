@@ -160,6 +160,7 @@ def test_what_clients_wrote_cannot_steer_a_terminal_nor_add_lines(db_url: str) -
     assert len(listed.lines) == 1
     assert len(listed.lines[0]) == COLUMNS
     shown = run(db_url, "tasks", "show", task_id)
+    assert not [line for line in shown.out.splitlines() if line.startswith("line")]
     for text in (listed.out, shown.out):
         assert "\\x1b[31mred" in text
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
@@ -257,10 +258,11 @@ def test_other_processes_hear_of_what_was_done(db_url: str, made: dict[str, UUID
 
 def test_at_a_terminal_there_are_headers_and_it_asks_before_it_does_much(db_url: str, made: dict[str, UUID]) -> None:
     make_many(db_url, 3)
-    with at_terminal("tasks", "list", "--status", "failed", DATABASE_URL=db_url) as terminal:
+    with at_terminal("tasks", "list", "--status", "failed", DATABASE_URL=db_url, COLUMNS="60") as terminal:
         terminal.expect("TASK")
         terminal.expect("MESSAGE")
         terminal.expect(str(made["failed"]))
+        terminal.expect("It broke")
         assert terminal.ends() == 0
     for answer, left in (("n", "working"), ("y", "cancelled")):
         with at_terminal("tasks", "cancel", "--tool", "bulk", DATABASE_URL=db_url) as terminal:

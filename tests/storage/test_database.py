@@ -82,6 +82,7 @@ async def test_every_connection_says_whose_it_is_and_has_limits(db_url: str) -> 
             "statement_timeout": "12500ms",
             "lock_timeout": "10s",
             "idle_in_transaction_session_timeout": "1min",
+            "enable_seqscan": "off",
         }.items():
             row = await database.fetchrow("SELECT current_setting($1) AS value", setting)
             assert row is not None

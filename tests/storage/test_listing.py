@@ -81,10 +81,11 @@ async def test_what_was_created_in_a_time_is_found_by_the_ids_of_that_time(conne
         "FROM generate_series(now() - interval '10 hours', now(), interval '5 seconds') AS at"
     )
     await connection.execute("ANALYZE perdure.tasks")
+    now = await connection.fetchval("SELECT now()")
     for which, most in (
-        (TaskFilter(tools=("none",), created_since=NOW - HOUR), 850),
-        (TaskFilter(tools=("none",), created_before=NOW - 9 * HOUR), 850),
-        (TaskFilter(tools=("none",), created_since=NOW - 5 * HOUR, created_before=NOW - 4 * HOUR), 970),
+        (TaskFilter(tools=("none",), created_since=now - HOUR), 850),
+        (TaskFilter(tools=("none",), created_before=now - 9 * HOUR), 850),
+        (TaskFilter(tools=("none",), created_since=now - 5 * HOUR, created_before=now - 4 * HOUR), 970),
     ):
         assert 0 < await rows_read(connection, listing.page(which, COLUMNS, 50)) <= most
 

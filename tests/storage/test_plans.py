@@ -12,6 +12,7 @@ import pytest
 
 from app.storage import callers, due, fleet, inspection, steering
 from app.storage import statements as sql
+from app.storage.database import BY_INDEX
 from app.storage.store import EXPIRED, FORGOTTEN, LISTED, LOST, OVERDUE, STILL_KNOWN, TIMED_OUT, UNANSWERED
 
 ENDED, TOOLS = 20_000, 20
@@ -198,6 +199,20 @@ async def test_hot_statements_read_no_table_from_end_to_end(filled: asyncpg.Conn
         missing[name] = {(use, index) for use in (0, 9) for index in expected} - used
     assert {name: tables for name, tables in read_through.items() if tables} == {}
     assert {name: indexes for name, indexes in missing.items() if indexes} == {}
+
+
+async def test_a_plan_that_was_made_while_the_tables_were_small_reads_none_of_them_through(
+    connection: asyncpg.Connection[Any],
+) -> None:
+    await connection.execute("ANALYZE")
+    for setting, value in BY_INDEX.items():
+        await connection.execute(f"SET {setting} = {value}")
+    for module in (sql, callers):
+        for name, text in vars(module).items():
+            if text == STATEMENTS.get(name, ("",))[0]:
+                found = await plans_of(connection, text, STATEMENTS[name][1])
+                assert [n["Relation Name"] for n in found if n["Node Type"] == "Seq Scan"] == [], name
+                assert {n["Node Type"] for n in found}.isdisjoint({"Hash Join", "Merge Join"}), name
 
 
 async def test_statements_for_many_rows_lock_them_in_the_order_of_their_ids(filled: asyncpg.Connection[Any]) -> None:

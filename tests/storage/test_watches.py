@@ -108,7 +108,7 @@ async def test_who_waits_for_any_task_is_woken_by_each_and_by_a_gap(
         with watches.on_any() as watch, watches.on_any() as other:
             for _ in range(2):
                 await notify(connection, new_task_id())
-                assert await asyncio.gather(woken(watch), woken(other)) == [True, True]
+                assert all(await asyncio.gather(woken(watch), woken(other)))
             kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'perdure listener'"
             await connection.execute(f"{kill} AND datname = current_database()")
             assert await woken(watch)

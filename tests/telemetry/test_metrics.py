@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,7 +13,8 @@ from uuid import UUID
 import psycopg
 import pytest
 from aiohttp import ClientSession, web
-from prometheus_client import REGISTRY, generate_latest
+from prometheus_client import REGISTRY, Metric, generate_latest
+from prometheus_client.registry import Collector
 
 from app.errors import ProtocolError, StaleAttempt, StoreUnavailable
 from app.http.ops import Ops
@@ -289,6 +291,48 @@ async def test_of_a_database_that_is_gone_nothing_is_told_but_that(
         finally:
             await ops.stop()
             await asked.close()
+
+
+async def test_a_process_shows_nothing_of_what_it_has_not() -> None:
+    """An alert on a worker that claims nothing must not go off for each API process."""
+    ops = Ops(Readiness(), routes=[web.get("/metrics", Scrape().handle)])
+    url = f"http://127.0.0.1:{await ops.start('127.0.0.1', 0)}"
+    try:
+        assert not (await scrape(url)).names & metrics.LOOKED.keys()
+    finally:
+        await ops.stop()
+
+
+class _Witness(Collector):
+    """Is asked for its series, and remembers by whom."""
+
+    def __init__(self) -> None:
+        self.threads: list[threading.Thread] = []
+
+    def collect(self) -> list[Metric]:
+        self.threads.append(threading.current_thread())
+        return []
+
+
+async def test_requests_do_not_wait_for_a_scrape_and_it_is_sent_as_it_is_asked_for() -> None:
+    witness = _Witness()
+    REGISTRY.register(witness)
+    ops = Ops(Readiness(), routes=[web.get("/metrics", Scrape().handle)])
+    url = f"http://127.0.0.1:{await ops.start('127.0.0.1', 0)}/metrics"
+    witness.threads.clear()
+    try:
+        async with ClientSession(headers={"Accept-Encoding": "gzip"}) as session:
+            open_metrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
+            for headers, kind in (({}, "text/plain"), (open_metrics, "application/openmetrics-text")):
+                async with session.get(url, headers=headers) as response:
+                    assert (response.status, response.content_type) == (200, kind)
+                    assert response.headers["Content-Encoding"] == "gzip"
+                    assert "perdure_build_info" in await response.text()
+    finally:
+        await ops.stop()
+        REGISTRY.unregister(witness)
+    assert len(witness.threads) == 2
+    assert threading.main_thread() not in witness.threads
 
 
 async def test_a_pool_says_how_many_wait_for_a_connection(db_url: str) -> None:

@@ -98,7 +98,7 @@ def fleet(db_url: str, folder: Path, *, recorded: bool = True) -> Iterator[Fleet
 
     def environment(role: str) -> dict[str, str]:
         spans = {"SPANS": str(folder / f"{role}.spans")} if recorded else {}
-        return {"DATABASE_URL": db_url, "PERDURE_OPS_PORT": "0"} | spans
+        return {"DATABASE_URL": db_url, "PERDURE_OPS_PORT": "0", "PERDURE_LOG_LEVEL": "debug"} | spans
 
     with ExitStack() as stack:
         serving = ("serve", "--tools", folder / "near_tools.py", "--port", "0")

@@ -74,9 +74,9 @@ class Reader:
     operator: Operator
     site: Site
 
-    async def get(self, path: str, *, follow: bool = True, **headers: str) -> Page:
+    async def get(self, path: str, *, follow: bool = True, headers: dict[str, str] | None = None) -> Page:
         """Open a page of /ui."""
-        return await self._ask("GET", path, follow, headers)
+        return await self._ask("GET", path, follow, headers or {})
 
     async def post(self, path: str, *, follow: bool = True, origin: str | None = "", **fields: Any) -> Page:
         """Send a form; lists are sent item by item.
@@ -122,7 +122,7 @@ async def pages(
     port = await ops.start(HOST, 0)
     try:
         async with (
-            Database(db_url, connections=4) as database,
+            Database(db_url, connections=4, by_index=False) as database,
             notifying(database, listens) as notifier,
             listening(db_url, listens) as listener,
             ClientSession(cookie_jar=CookieJar(unsafe=True)) as session,

@@ -41,9 +41,9 @@ async def test_whoever_has_not_logged_in_is_sent_to_do_so_and_then_to_the_page(p
 
 async def test_a_link_on_another_site_leads_to_the_page_though_it_brings_no_cookie(db_url: str) -> None:
     async with pages(db_url, logged_in=False) as reader:
-        hop = await reader.get("/tasks?owner=a", **{"Sec-Fetch-Site": "cross-site"})
+        hop = await reader.get("/tasks?owner=a", headers={"Sec-Fetch-Site": "cross-site"})
         assert (hop.status, '<meta http-equiv="refresh" content="0">' in hop.html) == (200, True)
-        again = await reader.get("/tasks?owner=a", **{"Sec-Fetch-Site": "same-origin"})
+        again = await reader.get("/tasks?owner=a", headers={"Sec-Fetch-Site": "same-origin"})
         assert again.path.startswith("/ui/login")
 
 

@@ -1,0 +1,117 @@
+"""Calls that go together: when they do, and that none of them suffers for another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import ContextVar
+
+import pytest
+
+from app.errors import StoreUnavailable
+from app.storage.batching import LANES, Batches
+
+WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
+
+
+class Work:
+    """Doubles numbers, and waits where it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.for_whom: set[str] = set()
+
+    async def __call__(self, numbers: Sequence[int]) -> list[int | Exception]:
+        self.batches.append(list(numbers))
+        self.for_whom.add(WHO.get())
+        await self.gate.wait()
+        if 13 in numbers:
+            raise ValueError("13 is nothing")
+        if 99 in numbers:
+            raise StoreUnavailable("away")
+        return [LookupError("7 is not here") if number == 7 else number * 2 for number in numbers]
+
+
+@pytest.fixture
+async def work() -> Work:
+    return Work()
+
+
+async def busy(work: Work, batches: Batches[int, int]) -> list[asyncio.Task[int]]:
+    """Occupy all lanes with a call each."""
+    work.gate.clear()
+    calls = []
+    for _ in range(LANES):
+        calls.append(asyncio.create_task(batches.put(0)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert work.batches == [[0]] * LANES
+    return calls
+
+
+async def test_a_call_on_an_idle_process_is_done_at_once_and_alone(work: Work) -> None:
+    batches = Batches(work)
+    assert [await batches.put(number) for number in (1, 2)] == [2, 4]
+    assert work.batches == [[1], [2]]
+
+
+async def test_calls_that_arrive_while_all_lanes_are_busy_go_together_and_each_gets_its_own(work: Work) -> None:
+    batches = Batches(work)
+    first = await busy(work, batches)
+    others = [asyncio.create_task(batches.put(number)) for number in (1, 2, 3)]
+    await asyncio.sleep(0)
+    work.gate.set()
+    assert await asyncio.gather(*first, *others) == [0] * LANES + [2, 4, 6]
+    assert work.batches[LANES:] == [[1, 2, 3]]
+
+
+async def test_a_batch_holds_no_more_than_it_may_and_a_call_that_is_larger_goes_alone(work: Work) -> None:
+    batches = Batches(work, most=10, size=lambda number: number)
+    assert await asyncio.gather(*(batches.put(number) for number in (4, 5, 6, 20, 1))) == [8, 10, 12, 40, 2]
+    assert sorted(work.batches) == [[1], [4, 5], [6], [20]]
+
+
+async def test_what_fails_for_one_call_alone_is_told_to_that_one(work: Work) -> None:
+    batches = Batches(work)
+    one, other = await asyncio.gather(batches.put(7), batches.put(1), return_exceptions=True)
+    assert (type(one), other) == (LookupError, 2)
+    assert work.batches == [[7, 1]]
+
+
+async def test_a_batch_that_fails_as_a_whole_is_done_one_by_one(work: Work) -> None:
+    batches = Batches(work)
+    came = await asyncio.gather(*map(batches.put, (1, 13, 2)), return_exceptions=True)
+    assert (came[0], type(came[1]), came[2]) == (2, ValueError, 4)
+    assert work.batches == [[1, 13, 2], [1], [13], [2]]
+
+
+async def test_a_database_that_is_away_is_not_asked_again_for_each_call(work: Work) -> None:
+    batches = Batches(work)
+    came = await asyncio.gather(*map(batches.put, (1, 99, 2)), return_exceptions=True)
+    assert [type(each) for each in came] == [StoreUnavailable] * 3
+    assert work.batches == [[1, 99, 2]]
+
+
+async def test_a_caller_that_is_cancelled_takes_nothing_back_and_harms_nobody(work: Work) -> None:
+    batches = Batches(work)
+    first = await busy(work, batches)
+    leaving, staying = (asyncio.create_task(batches.put(number)) for number in (1, 2))
+    await asyncio.sleep(0)
+    first[0].cancel()
+    leaving.cancel()
+    work.gate.set()
+    assert await staying == 4
+    assert work.batches[LANES:] == [[1, 2]]
+    assert await asyncio.gather(*first, leaving, return_exceptions=True) != []
+    assert leaving.cancelled()
+    assert await batches.put(3) == 6
+
+
+async def test_a_batch_is_nobodys_own(work: Work) -> None:
+    batches = Batches(work)
+    token = WHO.set("alice")
+    await batches.put(1)
+    WHO.reset(token)
+    assert work.for_whom == {"nobody"}
