@@ -35,7 +35,8 @@ def settings_table() -> str:
     lines = ["| variable | by default | what it is |", "|---|---|---|"]
     for name, field in Settings.model_fields.items():
         default = field.get_default()
-        shown = "24h" if name == "retention" else "" if default in (None, ()) else str(default).lower()
+        shown = ", ".join(default) if isinstance(default, tuple) else "" if default is None else str(default).lower()
+        shown = "24h" if name == "retention" else shown
         lines.append(f"| `{variable(name)}` | {f'`{shown}`' if shown else ''} | {field.description} |")
     return "\n".join(lines)
 
