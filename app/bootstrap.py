@@ -17,7 +17,7 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -36,7 +36,7 @@ from app.http.auth.tokens import AccessTokens
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
 from app.http.operations import Operations, authority, reason
-from app.http.readiness import Check, accepting, claiming
+from app.http.readiness import accepting, claiming
 from app.http.scrape import Scrape
 from app.http.server import PATH, Server
 from app.methods.companions import companion_tools
@@ -114,6 +114,7 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
     Raises:
         SettingsError, SchemaError, DeclarationError, StoreUnavailable: it cannot start; the message says why.
     """
+    settings.check_exposure()
     with Signals() as signals:
         registry, url = load_tools(settings, modules), settings.require_database_url()
         keys = settings.request_state_keys()
@@ -128,8 +129,8 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
             async with (
                 _storage(settings, url, "perdure serve") as process,
                 _listener(settings, url) as listener,
-                _shown(ops, url, process, listener) as checks,
-                _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
+                ops.showing(url, process.pools, listener) as checks,
+                _api(settings, process, registry, listener, keys, ops) as address,
             ):
                 signals.on_stop(stopped.set)
                 _spare_the_collector()
@@ -156,7 +157,7 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
             async with (
                 _storage(settings, url, "perdure worker") as process,
                 _listener(settings, url) as listener,
-                _shown(ops, url, process, listener) as checks,
+                ops.showing(url, process.pools, listener) as checks,
             ):
                 ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                 signals.on_stop(runner.stop)
@@ -178,6 +179,7 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
         SettingsError, SchemaError, DeclarationError, StoreUnavailable: it cannot start; the message says why.
         EmbeddedPostgresError: PostgreSQL cannot be started.
     """
+    settings.check_exposure()
     with Signals() as signals:
         registry = load_tools(settings, modules)
         with _postgres(settings) as (url, data_dir):
@@ -187,8 +189,8 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
                 async with (
                     _storage(settings, url, "perdure dev") as process,
                     _listener(settings, url) as listener,
-                    _shown(ops, url, process, listener) as checks,
-                    _api(settings, process.store, registry, listener, keys, ops.scrape) as address,
+                    ops.showing(url, process.pools, listener) as checks,
+                    _api(settings, process, registry, listener, keys, ops) as address,
                 ):
                     ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                     signals.on_stop(runner.stop)
@@ -280,24 +282,15 @@ class Signals:
 @asynccontextmanager
 async def _operations(settings: Settings, role: str) -> AsyncIterator[Operations]:
     """Answer operators from the first moment to the last."""
-    guard = Guard([authority(settings.ops_host), *settings.allowed_hosts], addresses=True)
-    operations = Operations(role, guard)
+    guard = Guard([authority(settings.ops_host), *settings.allowed_hosts], addresses=True, pages=True)
+    operations = Operations(role, guard, None if role == "worker" else settings.ui_password)
     if settings.ops_port is not None:
-        asked_for = "ops_port" in settings.model_fields_set
-        await operations.listen(settings.ops_host, settings.ops_port, required=asked_for)
+        await operations.listen(settings.ops_host, settings.ops_port, required="ops_port" in settings.model_fields_set)
     try:
         async with _background("loop lag", metrics.watch_loop):
             yield operations
     finally:
         await operations.stop()
-
-
-def _shown(
-    operations: Operations, url: str, process: _Process, listener: Listener | None
-) -> AbstractAsyncContextManager[dict[str, Check]]:
-    """Show operators what every process has; gives the checks of it."""
-    pools = {"requests": process.database, "control": process.control_database}
-    return operations.showing(url, pools, listener)
 
 
 # -- the parts --------------------------------------------------------------------------------------------------------
@@ -309,6 +302,12 @@ class _Process:
     store: Store
     control: Store
     control_database: Database
+    notifier: Notifier | None = None
+
+    @property
+    def pools(self) -> dict[str, Database]:
+        """By what they are for."""
+        return {"requests": self.database, "control": self.control_database}
 
 
 @asynccontextmanager
@@ -323,7 +322,7 @@ async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Pr
             return
         notifier = Notifier(control)
         async with _background("notifier", notifier.run):
-            yield _Process(database, Store(database, notifier), Store(control, notifier), control)
+            yield _Process(database, Store(database, notifier), Store(control, notifier), control, notifier)
 
 
 @asynccontextmanager
@@ -342,16 +341,18 @@ async def _listener(settings: Settings, url: str) -> AsyncIterator[Listener | No
 @asynccontextmanager
 async def _api(
     settings: Settings,
-    store: Store,
+    process: _Process,
     registry: Registry,
     listener: Listener | None,
     keys: Sequence[bytes],
-    scrape: Scrape,
+    operations: Operations,
 ) -> AsyncIterator[str]:
-    """Serve requests; gives the endpoint's URL."""
+    """Serve requests, and operators' pages; gives the endpoint's URL."""
+    watches = Watches(listener, poll_seconds=settings.poll_seconds)
     async with (
         _access(settings) as (access, metadata),
-        _listening(settings, store, registry, listener, keys, access, metadata, scrape) as address,
+        _listening(settings, process.store, registry, watches, keys, access, metadata, operations.scrape) as address,
+        operations.pages(process.database, process.notifier, watches),
     ):
         yield address
 
@@ -359,7 +360,6 @@ async def _api(
 @asynccontextmanager
 async def _access(settings: Settings) -> AsyncIterator[tuple[Access, ResourceMetadata | None]]:
     """Who is let in, and what tells them where to get a token."""
-    settings.check_exposure()
     scopes = settings.scopes()
     match settings.auth:
         case "none":
@@ -390,13 +390,12 @@ async def _listening(
     settings: Settings,
     store: Store,
     registry: Registry,
-    listener: Listener | None,
+    watches: Watches,
     keys: Sequence[bytes],
     access: Access,
     metadata: ResourceMetadata | None,
     scrape: Scrape,
 ) -> AsyncIterator[str]:
-    watches = Watches(listener, poll_seconds=settings.poll_seconds)
     if settings.companion_tools:
         registry = Registry([*registry, *companion_tools(store, watches)])
     catalogue, local = Catalogue(store, registry), LocalTools()
@@ -412,10 +411,9 @@ async def _listening(
     scrape.limits = limits
     subscriptions = Subscriptions(store, watches, catalogue, limits, seconds=settings.stream_seconds)
     tools = Tools(store, catalogue, local, inline, limits, scopes=settings.call_scopes, private=settings.auth != "none")
-    methods = Methods(tools, Tasks(store), subscriptions)
     host = authority(settings.host)
     server = Server(
-        Endpoint(methods, access, lenient_task_names=settings.lenient_task_names),
+        Endpoint(Methods(tools, Tasks(store), subscriptions), access, lenient_task_names=settings.lenient_task_names),
         Guard(settings.known_hosts(), settings.allowed_origins),
         metadata,
         max_body=settings.max_body_bytes,

@@ -22,6 +22,7 @@ from app.errors import SettingsError
 
 PREFIX = "PERDURE_"
 KEY_CHARACTERS = 32
+PASSWORD_CHARACTERS = 16
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures that only the authorization server can make."""
 Duration = Annotated[int, BeforeValidator(parse_duration)]
@@ -92,6 +93,11 @@ class Settings(BaseSettings):
         default=8766,
         description="The TCP port for operators; 0: a free one; off: none. A process that finds the default one taken, "
         "as a worker does beside an API on one machine, warns and goes on without; one that is set must be free.",
+    )
+    ui_password: SecretStr | None = Field(
+        default=None,
+        description="What operators log in with to the pages under /ui on the operations port, at least 16 characters; "
+        "where it is not set, there are no pages.",
     )
     allowed_hosts: Names = Field(
         default=(),
@@ -259,6 +265,13 @@ class Settings(BaseSettings):
         if any(len(key.get_secret_value()) < KEY_CHARACTERS for key in keys):
             raise ValueError(f"it has fewer than {KEY_CHARACTERS} characters")
         return keys
+
+    @field_validator("ui_password")
+    @classmethod
+    def _is_hard_to_guess(cls, password: SecretStr | None) -> SecretStr | None:
+        if password is not None and len(password.get_secret_value()) < PASSWORD_CHARACTERS:
+            raise ValueError(f"it has fewer than {PASSWORD_CHARACTERS} characters")
+        return password
 
     @field_validator("public_url", "oauth_issuer", "oauth_jwks_url")
     @classmethod

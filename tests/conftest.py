@@ -53,6 +53,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="whether the tests of the official conformance suite fail without npm, or are left out "
         "(default: required where $CI is true, else optional)",
     )
+    parser.addoption(
+        "--browser",
+        choices=("required", "optional"),
+        default="required" if os.environ.get("CI") == "true" else "optional",
+        help="whether the tests of the operators' pages in a browser fail without Chromium, or are left out "
+        "(default: required where $CI is true, else optional)",
+    )
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

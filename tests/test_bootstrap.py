@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from structlog.testing import capture_logs
 
 from app import bootstrap
-from app.http.scrape import Scrape
+from app.http.operations import Operations
 from app.settings import Settings
 
 TOOLS = '''
@@ -49,7 +49,9 @@ async def test_the_api_is_known_by_the_hosts_that_are_set(
     settings = Settings.read(database_url=db_url, port=0, allowed_hosts=allowed)
     async with (
         bootstrap._storage(settings, db_url, "test") as process,
-        bootstrap._api(settings, process.store, bootstrap.load_tools(settings, []), None, [b"a key"], Scrape()) as url,
+        bootstrap._api(
+            settings, process, bootstrap.load_tools(settings, []), None, [b"a key"], Operations("serve")
+        ) as url,
         ClientSession(headers={"Host": "tasks.example.com"}) as session,
         session.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "server/discover"}) as response,
     ):

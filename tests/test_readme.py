@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from app.settings import Settings, variable
 from app.testing import harness
 from app.tools.registry import Registry
+from tests.cli.operating import make_each, run
 from tests.support.dev import running_dev
 from tests.support.terminal import at_terminal
 
@@ -32,7 +35,8 @@ def settings_table() -> str:
     lines = ["| variable | by default | what it is |", "|---|---|---|"]
     for name, field in Settings.model_fields.items():
         default = field.get_default()
-        shown = "24h" if name == "retention" else "" if default in (None, ()) else str(default).lower()
+        shown = ", ".join(default) if isinstance(default, tuple) else "" if default is None else str(default).lower()
+        shown = "24h" if name == "retention" else shown
         lines.append(f"| `{variable(name)}` | {f'`{shown}`' if shown else ''} | {field.description} |")
     return "\n".join(lines)
 
@@ -127,6 +131,31 @@ def test_the_session_with_curl_ends_with_a_receipt(tmp_path: Path, shop_url: str
     assert task_id[1] in acknowledged
     assert '"status":"completed"' in completed
     assert "receipt for book" in completed
+
+
+def operating() -> list[list[str]]:
+    """The commands for operators, as a shell splits them."""
+    (section,) = re.findall(r"^## Operate\n(.*?)^## ", README.read_text(), re.DOTALL | re.MULTILINE)
+    return [shlex.split(command) for command in re.findall(r"`perdure ([^`]+)`", section)]
+
+
+def test_each_command_for_operators_does_what_it_says(db_url: str) -> None:
+    tasks = make_each(db_url, owner="somebody")
+    commands = operating()
+    assert len(commands) >= 9
+    for words in commands:
+        given = [str(tasks["failed"]) if word == "ID" else word for word in words]
+        assert run(db_url, *given).code in (0, 1), words  # `check` fails: there is no worker
+        assert run(db_url, *given, "--nonsense").code == 2
+    (cancel,) = [words for words in commands if words[:3] == ["tasks", "cancel", "--tool"]]
+    assert run(db_url, *cancel, "--yes").code in (0, 1)
+
+
+def test_the_queries_of_the_readme_run(db_url: str) -> None:
+    (queries,) = re.findall(r"```sql\n(SELECT.*?)```", README.read_text(), re.DOTALL)
+    with psycopg.connect(db_url) as connection:
+        for query in queries.replace("…", "01920000-0000-7000-8000-000000000000").splitlines():
+            connection.execute(query.encode())
 
 
 def test_every_kind_of_client_in_the_table_has_a_test() -> None:

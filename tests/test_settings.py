@@ -125,6 +125,7 @@ def test_the_database_url_is_taken_as_it_is_and_its_password_does_not_show(
         ("PERDURE_PUBLIC_URL", "https://me:hush@mcp.example.com", "not an https URL without a query"),
         ("PERDURE_PUBLIC_URL", 'https://mcp.example.com/"', "not an https URL without a query"),
         ("PERDURE_CALL_SCOPES", 'a"b', "what cannot be a scope"),
+        ("PERDURE_UI_PASSWORD", "hush hush hush!", "fewer than 16 characters"),
         ("PERDURE_BROADER_SCOPES", "admin", "not made of pairs broad>narrow"),
         ("PERDURE_BROADER_SCOPES", "a>b>c", "not made of pairs broad>narrow"),
     ],

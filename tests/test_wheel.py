@@ -33,5 +33,9 @@ def test_migrate_works_from_an_installed_wheel(tmp_path: Path, empty_url: str) -
     where = [sys.executable, "-c", "import app; print(app.__file__)"]
     there = subprocess.run(where, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
     assert str(site) in there
+    pages = [sys.executable, "-c", "from app.http.ui import rendering as r; r._environment.get_template('task.html')"]
+    subprocess.run(pages, cwd=tmp_path, env=environment, check=True)
+    for name in ("pages.css", "pages.js", "icon.svg"):
+        assert (site / "app" / "http" / "ui" / "static" / name).is_file()
     with psycopg.connect(empty_url) as connection:
         assert connection.execute("SELECT count(*) FROM perdure.task_overview").fetchone() == (0,)

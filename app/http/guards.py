@@ -25,10 +25,18 @@ class Guard:
         origins: origins such as `https://app.example.com` whose pages may call it beside local ones; `*` for any.
         addresses: whether it is known by any IP address too. Rebinding needs a name, so that this lets no page in;
             probes and scrapers go to the address of each process.
+        pages: whether it has pages itself; they may call the host that they came from.
     """
 
-    def __init__(self, hosts: Collection[str] = (), origins: Collection[str] = (), *, addresses: bool = False) -> None:
-        self._addresses = addresses
+    def __init__(
+        self,
+        hosts: Collection[str] = (),
+        origins: Collection[str] = (),
+        *,
+        addresses: bool = False,
+        pages: bool = False,
+    ) -> None:
+        self._addresses, self._pages = addresses, pages
         self._hosts = LOCAL | {host.lower() for host in hosts}
         self._origins = {origin.lower().rstrip("/") for origin in origins}
 
@@ -38,7 +46,8 @@ class Guard:
         if not self._is_known(host):
             return "Forbidden: this server is not known by the name in the Host header"
         origin = headers.get("Origin", "").lower()
-        if "Origin" in headers and not self._is_allowed(origin):
+        own = self._pages and origin in (f"http://{host}", f"https://{host}")
+        if "Origin" in headers and not own and not self._is_allowed(origin):
             return "Forbidden: pages of this Origin may not call this server"
         return None
 

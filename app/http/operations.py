@@ -10,19 +10,29 @@ from contextlib import asynccontextmanager
 
 import structlog
 from aiohttp import web
+from pydantic import SecretStr
 
 from app.errors import SettingsError
 from app.http.guards import Guard
 from app.http.ops import Ops
 from app.http.readiness import Check, Readiness, shared_checks
 from app.http.scrape import Scrape
+from app.http.ui.desk import LOOK_SECONDS
+from app.http.ui.rendering import ROOT
+from app.http.ui.site import Site
 from app.storage.database import Database
 from app.storage.health import Health
 from app.storage.listener import Listener
+from app.storage.notifier import Notifier
+from app.storage.operator import Operator
+from app.storage.watches import Watches
 from app.telemetry import metrics
 from app.version import __version__
 
 log = structlog.get_logger(__name__)
+
+PAGES_CONNECTIONS = 4
+"""Apart from those for requests: neither keeps the other from the database."""
 
 
 class Operations:
@@ -31,14 +41,14 @@ class Operations:
     Args:
         role: serve, worker or dev.
         guard: refuses requests from the wrong place.
-        pages: applications that are served beside health and metrics, by the path that they live under.
+        password: what operators log in with to the pages; None for no pages.
     """
 
-    def __init__(
-        self, role: str, guard: Guard | None = None, *, pages: Mapping[str, web.Application] | None = None
-    ) -> None:
+    def __init__(self, role: str, guard: Guard | None = None, password: SecretStr | None = None) -> None:
         self.ready, self.scrape = Readiness(), Scrape()
         self._role = role
+        self._site = None if password is None else Site(password.get_secret_value())
+        pages = None if self._site is None else {ROOT: self._site.app}
         self._ops = Ops(self.ready, guard, routes=[web.get("/metrics", self.scrape.handle)], pages=pages)
         metrics.show_build(__version__, role)
 
@@ -82,6 +92,27 @@ class Operations:
             self.ready.stopping()
             self.scrape.health = None
             await health.close()
+
+    @asynccontextmanager
+    async def pages(self, like: Database, notifier: Notifier | None, watches: Watches) -> AsyncIterator[None]:
+        """Let the pages, where there are any, show and do something while this is entered.
+
+        Args:
+            like: the database, as others of the process reach it.
+        """
+        if self._site is None:
+            yield
+            return
+        async with Database(
+            like.url,
+            name=f"perdure {self._role} pages",
+            connections=PAGES_CONNECTIONS,
+            statement_seconds=LOOK_SECONDS,
+            pooled=like.pooled,
+            by_index=False,
+        ) as database:
+            with self._site.desk.staffed(Operator(database, notifier), watches):
+                yield
 
 
 def authority(host: str) -> str:

@@ -15,6 +15,9 @@ FOREIGN = web.RequestKey("foreign", bool)
 PREFLIGHT_SECONDS = "600"
 """How long a browser may remember the answer."""
 
+SERVER = "Perdure"
+"""What the software is made of, and in which versions, is nobody's business."""
+
 EXPOSED = "WWW-Authenticate, Retry-After"
 """Headers of a reply that a page may read beside the usual ones."""
 
@@ -35,8 +38,9 @@ def preflight(request: web.Request) -> web.Response | None:
     return web.Response(status=204, headers=headers)
 
 
-async def let_pages_read(request: web.Request, response: web.StreamResponse) -> None:
-    """Let the page that asked read what comes back. Never with a cookie's rights: there are none."""
+async def finish_head(request: web.Request, response: web.StreamResponse) -> None:
+    """Name the server, and let the page that asked read what comes back; never with a cookie's rights."""
+    response.headers[hdrs.SERVER] = SERVER
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None and FOREIGN not in request and hdrs.ACCESS_CONTROL_ALLOW_ORIGIN not in response.headers:
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin

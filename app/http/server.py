@@ -13,7 +13,7 @@ from app.http import connections
 from app.http.auth.metadata import ResourceMetadata
 from app.http.endpoint import METHOD, Endpoint
 from app.http.guards import Guard
-from app.http.origins import FOREIGN, let_pages_read, preflight
+from app.http.origins import FOREIGN, finish_head, preflight
 from app.http.replies import Rejected, failure
 from app.telemetry import logs
 
@@ -23,7 +23,6 @@ MAX_BODY = 4 * 1024 * 1024
 
 MAX_CONNECTIONS = 10_000
 IDLE_SECONDS = 75.0
-"""How long a connection may be there without the whole head of a request."""
 
 
 class Server:
@@ -35,6 +34,7 @@ class Server:
         metadata: tells clients where to get a token; None where they need none.
         max_body: bytes that a message may have.
         max_connections: how many clients may be connected; further ones are told 503, and hung up on.
+        idle_seconds: how long a connection may be there without the whole head of a request.
         grace_seconds: how long requests that are being answered get when the server stops.
     """
 
@@ -46,6 +46,7 @@ class Server:
         *,
         max_body: int = MAX_BODY,
         max_connections: int = MAX_CONNECTIONS,
+        idle_seconds: float = IDLE_SECONDS,
         grace_seconds: float = 10.0,
     ) -> None:
         app = web.Application(client_max_size=max_body, middlewares=[log_requests, _guarded(guard or Guard())])
@@ -57,7 +58,7 @@ class Server:
             await endpoint.stop(grace_seconds)
 
         app.on_shutdown.append(end_requests)
-        app.on_response_prepare.append(let_pages_read)
+        app.on_response_prepare.append(finish_head)
         self._max_connections = max_connections
         self._listening: asyncio.Server | None = None
         # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.
@@ -65,7 +66,7 @@ class Server:
             app,
             access_log=None,
             handler_cancellation=True,
-            keepalive_timeout=IDLE_SECONDS,
+            keepalive_timeout=idle_seconds,
             shutdown_timeout=0.1,  # for what has not ended though it was told to, and was given its time
             logger=connections.logger,
             auto_decompress=False,  # compressed bodies are refused, and not unpacked for that

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from app.domain.task import Json
 from app.errors import ErrorKind, Refusal
@@ -45,7 +46,7 @@ class Methods:
     """
 
     def __init__(self, tools: Tools, tasks: Tasks, subscriptions: Subscriptions) -> None:
-        self._tools = tools
+        self._label: Callable[[dict[str, Any]], str] = tools.label
         self._stops: tuple[Callable[[], None], ...] = (tools.stop, subscriptions.stop)
         self.table: Mapping[str, Method] = MappingProxyType(
             {
@@ -76,7 +77,7 @@ class Methods:
         """
         name = call.message.method
         method = self.table.get(name)
-        label = partial(self._tools.label, call.params) if name == "tools/call" else _no_tool
+        label = partial(self._label, call.params) if name == "tools/call" else _no_tool
         return await observed(call, OTHER if method is None else name, label, partial(_answer, call, method))
 
 

@@ -34,7 +34,7 @@ from app.wire.envelope import dumps
 from app.wire.input_requests import declares, input_required_result, needed_capability
 from app.wire.revisions import missing_capability, missing_tasks_capability
 from app.wire.server_info import signed
-from app.wire.tasks import create_result
+from app.wire.tasks import MAX_ANSWERS, create_result
 
 WAIT_SECONDS = 15 * 60.0
 """How long a call is waited for whose tool has no timeout."""
@@ -243,6 +243,8 @@ def _responses(params: dict[str, Any]) -> dict[str, Any]:
     responses = params.get("inputResponses", {})
     if not isinstance(responses, dict):
         raise Refusal(ErrorKind.INVALID_PARAMS, "Invalid params: params.inputResponses must be an object")
+    if len(responses) > MAX_ANSWERS:
+        raise Refusal(ErrorKind.INVALID_PARAMS, f"Invalid params: params.inputResponses has more than {MAX_ANSWERS}")
     return responses
 
 

@@ -40,6 +40,7 @@ class Watches:
         self._listener = listener
         self._poll_seconds = poll_seconds
         self._waiting: dict[UUID, set[Watch | Changes]] = {}
+        self._curious: set[Watch] = set()
         if listener is not None:
             listener.on_changed(self._changed, self._gap)
 
@@ -52,6 +53,16 @@ class Watches:
             yield watch
         finally:
             self.discard(task_id, watch)
+
+    @contextmanager
+    def on_any(self) -> Iterator[Watch]:
+        """Watch all tasks, whichever they are, for as long as this is entered. Enter it before they are read."""
+        watch = Watch(self._listener, self._poll_seconds)
+        self._curious.add(watch)
+        try:
+            yield watch
+        finally:
+            self._curious.discard(watch)
 
     @contextmanager
     def on_all(self, task_ids: Iterable[UUID]) -> Iterator[Changes]:
@@ -73,17 +84,17 @@ class Watches:
             del self._waiting[task_id]
 
     def _changed(self, task_id: UUID) -> None:
-        for waiter in self._waiting.get(task_id, ()):
+        for waiter in (*self._waiting.get(task_id, ()), *self._curious):
             waiter.changed(task_id)
 
     def _gap(self) -> None:
         """Nobody knows what was told meanwhile: all look for themselves."""
-        for waiter in set().union(*self._waiting.values()):
+        for waiter in self._curious.union(*self._waiting.values()):
             waiter.look()
 
 
 class Watch:
-    """One who waits for one task. Made by `Watches.on`."""
+    """One who waits for one task, or for any. Made by `Watches.on` and `Watches.on_any`."""
 
     def __init__(self, listener: Listener | None, poll_seconds: float) -> None:
         self._listener = listener

@@ -21,7 +21,10 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_SECRET = re.compile(r"(\w://[^\s:/@]*:)[^\s\"]+(?=@)|(\bBearer\s+)[\w.~+/=-]+", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(\w://[^\s:/@]*:)[^\s\"]+(?=@)|(\bBearer\s+)[\w.~+/=-]+|(\bperdure_)[\w-]{43}\b|(\bey)[\w-]{10,}\.[\w-]+\.[\w-]*",
+    re.IGNORECASE,
+)
 _QUIET = ("alembic", "asyncio")
 
 _plain_lines: logging.StreamHandler[Any] | None = None
@@ -140,4 +143,4 @@ def _escaped(match: re.Match[str]) -> str:
 
 def _strike_out(_: WrappedLogger, __: str, rendered: Any) -> str:
     line: str = rendered
-    return _SECRET.sub(lambda match: f"{match[1] or match[2]}***", line)
+    return _SECRET.sub(lambda match: f"{match[match.lastindex or 0]}***", line)

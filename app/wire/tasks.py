@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar, assert_never
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from app.domain.task import Json, Status, Task, TaskState
@@ -21,6 +21,9 @@ from app.wire.server_info import RESULT_META_JSON
 
 EMPTY: Json = Json(f'{{"resultType":"complete","_meta":{RESULT_META_JSON}}}')
 """The acknowledgement of `tasks/update` and `tasks/cancel`."""
+
+MAX_ANSWERS = 1000
+"""Responses that one request may bring."""
 
 
 class _Params(BaseModel):
@@ -39,7 +42,7 @@ class UpdateTaskParams(_Params):
     """Params of `tasks/update`: responses by the key of their request."""
 
     task_id: str
-    input_responses: dict[str, Any]
+    input_responses: dict[str, Any] = Field(max_length=MAX_ANSWERS)
 
 
 class CancelTaskParams(_Params):

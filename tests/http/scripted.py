@@ -49,6 +49,7 @@ class Scripted(Methods):
 
     def __init__(self, call: Handler) -> None:
         self._stops = ()
+        self._label = _any_tool
         self.table = {"tools/call": Method(call, ALWAYS), "tools/list": Method(_no_tools, ALWAYS)}
 
 
@@ -126,6 +127,10 @@ def progress(call: Call, reached: float) -> Json:
     """A notification of the call's progress."""
     params = {"progressToken": call.context.progress_token, "progress": reached}
     return dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+
+
+def _any_tool(_: dict[str, Any]) -> str:
+    return "scripted"
 
 
 async def _no_tools(_: Call) -> Json:

@@ -76,6 +76,23 @@ async def test_names_that_are_configured_are_served_and_no_others(db_url: str) -
         assert (await post(PING, {"Origin": "http://app.example.com"}, unread=True)).status == 403
 
 
+async def test_a_servers_own_pages_may_call_it_where_it_has_any() -> None:
+    pages, none = Guard(["ops.example.com"], addresses=True, pages=True), Guard(["ops.example.com"], addresses=True)
+    for host, origin, own in (
+        ("ops.example.com", "https://ops.example.com", True),
+        ("ops.example.com:8766", "http://ops.example.com:8766", True),
+        ("10.1.2.3:8766", "http://10.1.2.3:8766", True),
+        ("OPS.example.com", "https://ops.Example.com", True),
+        ("ops.example.com", "https://ops.example.com:8443", False),
+        ("ops.example.com", "https://other.example.com", False),
+        ("evil.example", "https://evil.example", False),
+        ("ops.example.com", "null", False),
+    ):
+        headers = {"Host": host, "Origin": origin}
+        assert (pages.objection(headers) is None) is own
+        assert none.objection(headers) is not None
+
+
 async def test_a_star_stands_for_any_name(db_url: str) -> None:
     async with serving(db_url, guard=Guard(["*"], ["*"])) as service:
         reply = await service.client.post(PING, {"Host": "any.example", "Origin": "https://other.example"})

@@ -37,6 +37,7 @@ async def test_the_page_may_read_what_comes_back(db_url: str, accept: str) -> No
         assert reply.headers["Access-Control-Allow-Origin"] == PAGE
         assert "WWW-Authenticate" in reply.headers["Access-Control-Expose-Headers"]
         assert "Access-Control-Allow-Origin" not in (await service.client.post(PING)).headers
+        assert reply.headers["Server"] == "Perdure"
 
 
 async def test_a_page_of_another_origin_may_neither_send_nor_read(db_url: str) -> None:

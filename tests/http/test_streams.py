@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 
 import pytest
 from structlog.testing import capture_logs
@@ -302,7 +303,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_cancels_the_call()
         await asyncio.wait_for(gate.cancelled.wait(), 10)
 
 
-async def test_a_tool_sees_that_its_caller_has_left_and_may_clean_up() -> None:
+async def test_a_tool_sees_that_its_caller_has_left_and_may_clean_up(caplog: pytest.LogCaptureFixture) -> None:
     seen = asyncio.Event()
     entered = asyncio.Event()
 
@@ -318,7 +319,7 @@ async def test_a_tool_sees_that_its_caller_has_left_and_may_clean_up() -> None:
         return ""
 
     local = LocalTools(threads=1)
-    with capture_logs() as logs:
+    with capture_logs() as logs, caplog.at_level(logging.INFO, "app.http.server"):
         async with scripted(lambda call: local.run(call, wait, {})) as client:
             call = asyncio.create_task(client.start())
             await entered.wait()
@@ -328,7 +329,7 @@ async def test_a_tool_sees_that_its_caller_has_left_and_may_clean_up() -> None:
     assert [(line["event"], line["status"]) for line in logs] == [("request", 499)]
 
 
-async def test_nothing_of_a_call_is_left_when_its_client_has() -> None:
+async def test_nothing_of_a_call_is_left_when_its_client_has(caplog: pytest.LogCaptureFixture) -> None:
     async def notifies_to_the_end(call: Call) -> Json:
         try:
             await gate(call)
@@ -337,7 +338,7 @@ async def test_nothing_of_a_call_is_left_when_its_client_has() -> None:
         raise AssertionError("it was not cancelled")
 
     gate = Gate()
-    with capture_logs() as logs:
+    with capture_logs() as logs, caplog.at_level(logging.INFO, "app.http.server"):
         async with scripted(notifies_to_the_end, keepalive_seconds=0.01) as client:
             before = asyncio.all_tasks()
             async with client.opened(progressToken=1) as reply:

@@ -61,7 +61,7 @@ async def test_the_clock_of_a_new_task_is_the_databases(scene: Scene, connection
 
 
 async def test_a_tasks_request_and_policy_are_kept_with_it(scene: Scene) -> None:
-    new = new_task(retention_ms=1, answer_within_ms=2, losses=3, timeout_ms=4)
+    new = new_task(retention_ms=1, answer_within_ms=2, losses=3, timeout_ms=4, ttl_ms=5)
     await scene.store.create(replace(new, revision="2026-07-28", trace_context=Json('{"traceparent":"00-1"}')))
     (request,) = await scene.children(await scene.store.create(new), "task_requests")
     assert request == {
@@ -75,7 +75,7 @@ async def test_a_tasks_request_and_policy_are_kept_with_it(scene: Scene) -> None
         "answer_within_ms": 2,
         "loss_limit": 3,
         "timeout_ms": 4,
-        "ttl_ms": None,
+        "ttl_ms": 5,
     }
 
 

@@ -101,6 +101,23 @@ async def test_all_who_wait_for_a_task_are_woken_and_nobody_else(
             left.cancel()
 
 
+async def test_who_waits_for_any_task_is_woken_by_each_and_by_a_gap(
+    db_url: str, connection: asyncpg.Connection[Any]
+) -> None:
+    async with hearing_watches(db_url) as (watches, _):
+        with watches.on_any() as watch, watches.on_any() as other:
+            for _ in range(2):
+                await notify(connection, new_task_id())
+                assert all(await asyncio.gather(woken(watch), woken(other)))
+            kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'perdure listener'"
+            await connection.execute(f"{kill} AND datname = current_database()")
+            assert await woken(watch)
+        with watches.on(marker := new_task_id()) as heard:
+            await notify(connection, marker)
+            await heard.wait()
+        assert not watch._woken.is_set()
+
+
 async def test_one_wait_is_woken_by_one_change(db_url: str, connection: asyncpg.Connection[Any]) -> None:
     async with hearing_watches(db_url) as (watches, _):
         task_id = new_task_id()

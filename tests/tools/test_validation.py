@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any
 
@@ -118,3 +119,32 @@ def test_long_names_and_many_errors_make_no_long_message() -> None:
 
 def test_text_that_looks_like_an_escaped_surrogate_is_just_text() -> None:
     assert SchemaValidator({}).check({"a": "\\ud800", "b": "😀"}) is None
+
+
+def test_nothing_is_ever_fetched_for_a_schema() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        remote = f"http://127.0.0.1:{listening.getsockname()[1]}/schema"
+        for schema in (
+            {"$ref": remote},
+            {"$dynamicRef": f"{remote}#node"},
+            {"$schema": remote},
+            {"$id": remote, "$ref": "other"},
+            {"properties": {"a": {"items": {"$ref": f"{remote}#/$defs/A"}}}},
+        ):
+            with pytest.raises(ValueError, match="the schema cannot be used"):
+                SchemaValidator(schema)
+        listening.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            listening.accept()
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"^(a+)+$", r"^(a|a)*$", r"^(?=(a+)+$)", r"^(a*)*\1$", r"^(a|a)*\1b$", r"(a{1,99}){1,99}c"],
+)
+def test_a_pattern_that_would_take_for_ever_is_given_up_on(pattern: str) -> None:
+    validator = SchemaValidator({"type": "array", "items": {"type": "string", "pattern": pattern}})
+    began = time.monotonic()
+    for value in (["a" * 30 + "d"] * 300, ["a" * 2_000 + "d"] * 4, ["a" * 20_000 + "d"]):
+        assert validator.check(value) is not None
+    assert time.monotonic() - began < 20

@@ -379,3 +379,22 @@ async def _moved_on(tasks: Tasks, task_id: UUID, version: int) -> bool:
     """The task has left the state that it was in."""
     state = await tasks.read(task_id)
     return state.task.version > version + 1 or state.task.status is Status.COMPLETED
+
+
+async def test_a_user_is_only_sent_where_nobody_on_the_way_can_read_along(db_url: str) -> None:
+    @tool
+    async def pay(ctx: ToolContext, url: str, allow_http: bool = False) -> str:
+        """Ask for a payment."""
+        return type(await ctx.elicit_url("pay", "Please pay.", url, allow_http=allow_http)).__name__
+
+    async with working(db_url, pay) as (tasks, _):
+        for url in ("http://bank.example/pay", "javascript:alert(1)", "https://bank.example@evil.example/", "", "x"):
+            failed = await tasks.reaches(await tasks.start(pay, url=url), Status.FAILED)
+            assert "evil" not in str(failed.error)
+        for url, allow_http in (
+            ("https://bank.example/pay?id=1", False),
+            ("http://localhost:3000/pay", False),
+            ("http://bank.example/pay", True),
+        ):
+            asked = await tasks.reaches(await tasks.start(pay, url=url, allow_http=allow_http), Status.INPUT_REQUIRED)
+            assert json.loads(asked.questions[0].request)["params"]["url"] == url
