@@ -57,7 +57,7 @@ class Reader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._wishes = Batches(self._read, most=TASKS, size=lambda wish: len(wish.known))
+        self._wishes = Batches(self._read, most=TASKS, size=lambda wish: len(wish.known), wanted_only=True)
 
     async def newer(self, owner: str, known: Mapping[UUID, int]) -> list[Current]:
         """Those of an owner's tasks that now have a higher version than is known, by id.

@@ -21,7 +21,7 @@ MOST = 200
 """The most that go together, by default."""
 
 LANES = 2
-"""So many batches are under way at once: while the database works on one, the process prepares the other."""
+"""So many batches of writes are under way at once: while one commits, the process prepares the other."""
 
 
 class Batches(Generic[A, R]):
@@ -35,6 +35,8 @@ class Batches(Generic[A, R]):
             own fault and no other's. A database that cannot be reached is all calls' fault at once.
         most: how much goes together.
         size: what a call counts for.
+        lanes: how many batches are under way at once.
+        wanted_only: drop a call whose caller has left before it was sent: for what changes nothing.
     """
 
     def __init__(
@@ -43,10 +45,12 @@ class Batches(Generic[A, R]):
         *,
         most: int = MOST,
         size: Callable[[A], int] = lambda _: 1,
+        lanes: int = 1,
+        wanted_only: bool = False,
     ) -> None:
-        self._work, self._most, self._size = work, most, size
+        self._work, self._most, self._size, self._wanted_only = work, most, size, wanted_only
+        self._free, self._lanes = lanes, set[asyncio.Task[None]]()
         self._waiting: deque[tuple[A, asyncio.Future[R]]] = deque()
-        self._lanes: set[asyncio.Task[None]] = set()
 
     async def put(self, call: A) -> R:
         """Do this, with others where there are some; what came of it.
@@ -56,29 +60,38 @@ class Batches(Generic[A, R]):
         """
         outcome: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, outcome))
-        if len(self._lanes) < LANES:
+        if self._free:
+            self._free -= 1
             lane = asyncio.create_task(self._run(), context=Context())  # no caller's own: it works for all of them
             self._lanes.add(lane)
             lane.add_done_callback(self._lanes.discard)
         return await outcome
 
     async def _run(self) -> None:
-        while batch := self._next():
-            calls = [call for call, _ in batch]
-            for (_, outcome), came in zip(batch, await self._done(calls), strict=True):
-                if outcome.done():
-                    continue
-                if isinstance(came, Exception):
-                    outcome.set_exception(came)
-                else:
-                    outcome.set_result(came)
+        try:
+            while batch := self._next():
+                calls = [call for call, _ in batch]
+                for (_, outcome), came in zip(batch, await self._done(calls), strict=True):
+                    if outcome.done():
+                        continue
+                    if isinstance(came, Exception):
+                        outcome.set_exception(came)
+                    else:
+                        outcome.set_result(came)
+        finally:
+            self._free += 1  # here, not when the task is done: a call that comes in between would find no lane
 
     def _next(self) -> list[tuple[A, asyncio.Future[R]]]:
         batch: list[tuple[A, asyncio.Future[R]]] = []
         size = 0
-        while self._waiting and (not batch or size + self._size(self._waiting[0][0]) <= self._most):
-            batch.append(self._waiting.popleft())
-            size += self._size(batch[-1][0])
+        while self._waiting:
+            call, outcome = self._waiting[0]
+            if not (self._wanted_only and outcome.done()):
+                size += self._size(call)
+                if batch and size > self._most:
+                    break
+                batch.append((call, outcome))
+            self._waiting.popleft()
         return batch
 
     async def _done(self, calls: Sequence[A]) -> Sequence[R | Exception]:

@@ -14,7 +14,7 @@ from app.domain.task import Claim, Idempotency, Json, NewTask, Question, Reply, 
 from app.errors import KeyConflict, StaleAttempt, StoreUnavailable
 from app.storage import callers, due, fleet, rows
 from app.storage import statements as sql
-from app.storage.batching import Batches
+from app.storage.batching import LANES, Batches
 from app.storage.database import Database
 from app.storage.rows import CatalogueRow, Holding, Newer
 from app.telemetry import metrics
@@ -79,10 +79,10 @@ class Store:
     def __init__(self, database: Database, notifier: Notifier | None = None) -> None:
         self._db = database
         self._notifier = notifier
-        self._creates = Batches(self._insert_all, most=TOGETHER_BYTES, size=lambda new: _size(new.params))
-        self._reads = Batches(self._read_all)
-        self._ends = Batches(self._finish_all, most=TOGETHER_BYTES, size=lambda end: _size(end[1]))
-        self._says = Batches(self._status_all)
+        self._creates = Batches(self._insert_all, most=TOGETHER_BYTES, size=lambda new: _size(new.params), lanes=LANES)
+        self._ends = Batches(self._finish_all, most=TOGETHER_BYTES, size=lambda end: _size(end[1]), lanes=LANES)
+        self._says = Batches(self._status_all, lanes=LANES)
+        self._reads = Batches(self._read_all, wanted_only=True)
 
     # -- for callers --------------------------------------------------------------------------------------------
 

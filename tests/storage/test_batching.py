@@ -9,8 +9,9 @@ from contextvars import ContextVar
 import pytest
 
 from app.errors import StoreUnavailable
-from app.storage.batching import LANES, Batches
+from app.storage.batching import Batches
 
+LANES = 2
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
 
 
@@ -58,7 +59,7 @@ async def test_a_call_on_an_idle_process_is_done_at_once_and_alone(work: Work) -
 
 
 async def test_calls_that_arrive_while_all_lanes_are_busy_go_together_and_each_gets_its_own(work: Work) -> None:
-    batches = Batches(work)
+    batches = Batches(work, lanes=LANES)
     first = await busy(work, batches)
     others = [asyncio.create_task(batches.put(number)) for number in (1, 2, 3)]
     await asyncio.sleep(0)
@@ -95,7 +96,7 @@ async def test_a_database_that_is_away_is_not_asked_again_for_each_call(work: Wo
 
 
 async def test_a_caller_that_is_cancelled_takes_nothing_back_and_harms_nobody(work: Work) -> None:
-    batches = Batches(work)
+    batches = Batches(work, lanes=LANES)
     first = await busy(work, batches)
     leaving, staying = (asyncio.create_task(batches.put(number)) for number in (1, 2))
     await asyncio.sleep(0)
@@ -107,6 +108,27 @@ async def test_a_caller_that_is_cancelled_takes_nothing_back_and_harms_nobody(wo
     assert await asyncio.gather(*first, leaving, return_exceptions=True) != []
     assert leaving.cancelled()
     assert await batches.put(3) == 6
+
+
+async def test_what_changes_nothing_is_not_done_for_a_caller_that_has_left(work: Work) -> None:
+    batches = Batches(work, lanes=LANES, wanted_only=True)
+    first = await busy(work, batches)
+    leaving, staying = (asyncio.create_task(batches.put(number)) for number in (1, 2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.sleep(0)
+    work.gate.set()
+    assert await asyncio.gather(*first, staying) == [0, 0, 4]
+    assert work.batches[LANES:] == [[2]]
+
+
+async def test_calls_that_come_one_right_after_the_other_are_all_done(work: Work) -> None:
+    batches = Batches(work, lanes=LANES)
+
+    async def one_after_the_other(number: int) -> int:
+        return sum([await batches.put(number) for _ in range(50)])
+
+    assert await asyncio.wait_for(asyncio.gather(*map(one_after_the_other, range(5))), 10) == [0, 100, 200, 300, 400]
 
 
 async def test_a_batch_is_nobodys_own(work: Work) -> None:
