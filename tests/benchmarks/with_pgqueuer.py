@@ -31,7 +31,7 @@ async def drain(count: int) -> None:
     await queries.enqueue(["noop"] * count, [b"x"] * count, [0] * count)
     done = 0
 
-    @manager.entrypoint("noop")
+    @manager.entrypoint("noop")  # type: ignore[untyped-decorator, unused-ignore]  # it is optional
     async def noop(_: Job) -> None:
         nonlocal done
         done += 1
