@@ -238,8 +238,7 @@ SET {_status("$4", "$5::float8", "$6::float8")}
 WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
 RETURNING {TASK}"""
 
-# $1 task_ids $2 epochs $3 worker_ids $4 messages $5 progress $6 totals: as STATUS, for those of these attempts whose
-# rows nobody else has locked.
+# $1 task_ids $2 epochs $3 worker_ids $4 messages $5 progress $6 totals: as STATUS, for those of them that nobody locks.
 STATUS_MANY = f"""
 WITH held AS MATERIALIZED (
     SELECT t.task_id, w.message, w.progress, w.total
