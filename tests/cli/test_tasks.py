@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -12,6 +16,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
+from app.storage.operator import BATCH
 from tests.cli.operating import NASTY, STATES, execute, make_each, make_many, make_nasty, run, statuses
 from tests.storage.scene import OWNER
 from tests.support.command import run_perdure
@@ -24,6 +29,15 @@ COLUMNS = 9
 def made(db_url: str) -> dict[str, UUID]:
     """A task in each state."""
     return make_each(db_url)
+
+
+def into(where: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with its output going there, as a shell has it; the exit code is the command's."""
+    script = f'{shlex.quote(sys.executable)} -m app "$@" {where}; exit ${{PIPESTATUS[0]}}'
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *arguments], env=clean | environment, capture_output=True, text=True, timeout=60
+    )
 
 
 def ids(lines: list[list[str]]) -> set[UUID]:
@@ -253,6 +267,43 @@ def test_other_processes_hear_of_what_was_done(db_url: str, made: dict[str, UUID
     assert heard == [str(made["queued"])]
 
 
+# -- where the output cannot be written ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_reader_that_leaves_does_not_keep_a_change_from_being_done_to_all(db_url: str, form: tuple[str, ...]) -> None:
+    made = make_many(db_url, 2 * BATCH + 1)
+    ran = into("| head -1", "tasks", "cancel", "--tool", "bulk", "--yes", *form, DATABASE_URL=db_url)
+    assert (ran.returncode, len(ran.stdout.splitlines()), ran.stderr) == (0, 1, f"{len(made)} cancelled\n")
+    assert set(statuses(db_url).values()) == {"cancelled"}
+
+
+def test_a_full_disk_is_told_in_one_line_and_a_change_is_done_to_all(db_url: str) -> None:
+    made = make_many(db_url, 2 * BATCH + 1)
+    full = "perdure: The output cannot be written: No space left on device\n"
+    for more in ((), ("--limit", "1000"), ("--json",)):
+        listed = into("> /dev/full", "tasks", "list", "--tool", "bulk", "--limit", "1", *more, DATABASE_URL=db_url)
+        assert listed.returncode == 2
+        assert [line for line in listed.stderr.splitlines(keepends=True) if "There are more" not in line] == [full]
+    ran = into("> /dev/full", "tasks", "cancel", "--tool", "bulk", "--yes", DATABASE_URL=db_url)
+    assert (ran.returncode, ran.stderr) == (2, f"{full}{len(made)} cancelled\n")
+    assert set(statuses(db_url).values()) == {"cancelled"}
+
+
+def test_what_was_done_is_told_where_it_breaks_off(db_url: str) -> None:
+    make_many(db_url, BATCH + 1)
+    execute(
+        db_url,
+        """CREATE FUNCTION perdure.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF (SELECT count(*) FROM changed) < 200 THEN RAISE 'broken'; END IF; RETURN NULL; END $$""",
+        """CREATE TRIGGER refuse AFTER UPDATE ON perdure.tasks REFERENCING NEW TABLE AS changed
+            FOR EACH STATEMENT EXECUTE FUNCTION perdure.refuse()""",
+    )
+    ran = into("", "tasks", "cancel", "--tool", "bulk", "--yes", DATABASE_URL=db_url)
+    assert ran.returncode != 0
+    assert f"Broken off: {BATCH} cancelled, of {BATCH + 1}." in ran.stderr
+
+
 # -- at a terminal ----------------------------------------------------------------------------------------------------
 
 
@@ -269,3 +320,13 @@ def test_at_a_terminal_there_are_headers_and_it_asks_before_it_does_much(db_url:
             terminal.answers(("Cancel 3? [y/N]", answer))
             assert terminal.ends() == 0
         assert [status for i, status in statuses(db_url).items() if i not in made.values()] == [left] * 3
+
+
+def test_ctrl_c_at_the_question_ends_it_at_once_and_nothing_is_done(db_url: str) -> None:
+    make_many(db_url, 3)
+    with at_terminal("tasks", "cancel", "--tool", "bulk", DATABASE_URL=db_url) as terminal:
+        terminal.expect("Cancel 3? [y/N]: ")  # with the blank, which is shown once it reads
+        terminal.interrupt()
+        terminal.expect("Nothing was done.")
+        assert terminal.ends() == 130
+    assert set(statuses(db_url).values()) == {"working"}
