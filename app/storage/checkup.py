@@ -76,7 +76,7 @@ async def check_up(url: str, direct: str | None, *, pooled: bool, notify: bool) 
             for look in (_queue, _connections, _autovacuum, _transactions):
                 yield await _alone(look, connection)
             if schema.level is Level.OK:
-                for look in (_tables, _workers, _tools):
+                for look in (_role, _tables, _workers, _tools):
                     yield await _alone(look, connection)
     except asyncpg.PostgresError as refused:
         yield Finding("database", Level.FAIL, f"The server refuses: {refused}. Check DATABASE_URL.")
@@ -234,6 +234,19 @@ async def _transactions(connection: Connection) -> Finding:
         says = " and ".join(text for text in held if text)
         return Finding("oldest xmin", Level.WARN, f"Vacuum is held back, {says}: end them (docs/sql.md finds them).")
     return Finding("oldest xmin", Level.OK, f"Vacuum is held back by {row['xids'] or 0} transactions at most.")
+
+
+async def _role(connection: Connection) -> Finding:
+    """A standby answers as its primary would: what a role may do there, not what it can do here."""
+    name, writes = await _one(
+        connection,
+        """
+        SELECT current_user::text,
+            has_table_privilege('perdure.tasks', 'INSERT') AND has_table_privilege('perdure.tasks', 'UPDATE')""",
+    )
+    if not writes:
+        return Finding("role", Level.FAIL, "The role may not write: run as one in perdure_app (perdure roles).")
+    return Finding("role", Level.OK, f"{name} may write.")
 
 
 async def _tables(connection: Connection) -> Finding:
