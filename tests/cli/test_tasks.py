@@ -36,7 +36,11 @@ def into(where: str, *arguments: str, **environment: str) -> subprocess.Complete
     script = f'{shlex.quote(sys.executable)} -m app "$@" {where}; exit ${{PIPESTATUS[0]}}'
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
     return subprocess.run(
-        ["bash", "-c", script, "bash", *arguments], env=clean | environment, capture_output=True, text=True, timeout=60
+        ["/bin/bash", "-c", script, "bash", *arguments],
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
@@ -116,6 +120,10 @@ def test_json_is_a_document_a_task_with_names_that_stay(db_url: str, made: dict[
         ("show",),
         ("cancel",),
         ("cancel", "--yes"),
+        ("cancel", "--error", "", "--yes"),
+        ("cancel", "--error", " ", "--status", "working", "--yes"),
+        ("cancel", "--tool", "", "--yes"),
+        ("list", "--owner", ""),
         ("retry", str(UUID(int=1)), "--tool", "a"),
         ("purge", "one"),
     ],
@@ -124,6 +132,12 @@ def test_what_cannot_be_meant_is_exit_code_2(arguments: tuple[str, ...], db_url:
     ran = run(db_url, "tasks", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err
+
+
+def test_a_status_that_is_none_is_told_with_those_that_are(db_url: str) -> None:
+    err = " ".join(run(db_url, "tasks", "list", "--status", "banana").err.split())
+    assert "Value error" not in err
+    assert "'--status': it is one of working, input_required" in err
 
 
 def test_without_a_database_it_says_what_is_missing(tmp_path: Path, empty_url: str) -> None:
@@ -149,6 +163,11 @@ def test_a_task_is_shown_with_all_that_there_is_of_it(db_url: str, made: dict[st
     assert document["outcome"] == {"kind": "error", "value": {"code": -32603, "message": "It broke"}, "attempt": 1}
     assert document["request"]["params"]["arguments"] == {}
     assert [event["what"] for event in document["timeline"]] == ["created", "attempt 1 started", "failed"]
+
+
+def test_attempts_are_counted_by_how_they_ended(db_url: str) -> None:
+    out = run(db_url, "tasks", "show", make_nasty(db_url)).out
+    assert re.search(r"^  attempts    1 \(1 error\)$", out, re.MULTILINE)
 
 
 def test_an_unknown_task_is_exit_code_1(db_url: str) -> None:
@@ -230,6 +249,20 @@ def test_a_purge_takes_only_what_has_ended(db_url: str, made: dict[str, UUID]) -
     ran = run(db_url, "tasks", "purge", "--owner", OWNER, "--yes")
     assert ids(ran.lines) == {made[state] for state in ("completed", "failed", "cancelled")}
     assert statuses(db_url).keys() == {made[s] for s in ("queued", "running", "stopping", "parked")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("retry", "--tool", "bulk"), "those that failed unless --status says otherwise"),
+        (("purge", "--status", "working"), "purge takes only tasks that have ended"),
+    ],
+)
+def test_where_nothing_can_be_done_it_says_what_can(db_url: str, arguments: tuple[str, ...], says: str) -> None:
+    make_many(db_url, 1)
+    for yes in ((), ("--yes",)):
+        ran = run(db_url, "tasks", *arguments, *yes)
+        assert (ran.code, ran.out, says in ran.err) == (1, "", True)
 
 
 @pytest.fixture
