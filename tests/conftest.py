@@ -27,7 +27,10 @@ from pytest_postgresql import factories
 from pytest_postgresql.executors import NoopExecutor
 
 from app.embedded_pg import EmbeddedPostgres, first_reachable, remove_abandoned
+from tests.support.log import log_as_it_was
 from tests.support.oracle import use_official
+
+__all__ = ["log_as_it_was"]
 
 ROOT = Path(__file__).parents[1]
 RUN = f"perdure_test_{os.environ.setdefault('PERDURE_TEST_RUN', uuid.uuid4().hex[:8])}"

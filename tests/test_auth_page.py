@@ -58,7 +58,7 @@ def test_the_roles_are_made_as_the_page_says(db_url: str, tmp_path: Path) -> Non
     with perdure(tmp_path / "roles", "roles") as command:
         assert command.ends() == 0
     piped = block("command: roles").partition(" | ")
-    assert piped[2].strip() == 'psql "$DATABASE_URL"'
+    assert piped[2].strip() == 'psql -v ON_ERROR_STOP=1 "$DATABASE_URL"'
     with psycopg.connect(db_url) as connection:
         connection.execute(command.out.encode())
         granted = "SELECT has_table_privilege('perdure_read', 'perdure.task_overview', 'SELECT')"

@@ -61,7 +61,7 @@ class Processes:
             for member in self._members:
                 if not self._stopping and member.is_due():
                     member.start(self._command)
-            ended = [member.ended() for member in self._members]
+            ended = [member.ended(stopping=self._stopping) for member in self._members]
             if not self._stopping and UNUSABLE in ended:
                 code = UNUSABLE
                 self._stopping = True
@@ -97,13 +97,14 @@ class _Member:
         dies = _die_with_parent if sys.platform == "linux" else None
         self._process = subprocess.Popen(command, env=self._environment, preexec_fn=dies)
 
-    def ended(self) -> int | None:
+    def ended(self, *, stopping: bool) -> int | None:
         """The exit code if it has just ended."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         now = time.monotonic()
         self._pause = AGAIN_SECONDS if now - self._started > SOUND_SECONDS else self._pause
-        log.warning("a process has ended", pid=self._process.pid, code=code)
+        if not stopping:
+            log.warning("a process has ended", pid=self._process.pid, code=code)
         self._process, self._due, self._pause = None, now + self._pause, min(2 * self._pause, MOST_SECONDS)
         return code
 

@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from app.http import connections
 from app.http.guards import Guard
+from app.http.origins import name_server
 from app.http.readiness import Readiness
 
 log = structlog.get_logger(__name__)
@@ -51,6 +52,7 @@ class Ops:
         app.add_routes([web.get("/livez", self._live), web.get("/readyz", self._ready), *routes])
         for path, page in (pages or {}).items():
             app.add_subapp(path, page)
+        app.on_response_prepare.append(name_server)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS, logger=connections.logger
         )

@@ -38,6 +38,11 @@ def preflight(request: web.Request) -> web.Response | None:
     return web.Response(status=204, headers=headers)
 
 
+async def name_server(_: web.Request, response: web.StreamResponse) -> None:
+    """Say who answers, and no more."""
+    response.headers[hdrs.SERVER] = SERVER
+
+
 async def finish_head(request: web.Request, response: web.StreamResponse) -> None:
     """Name the server, and let the page that asked read what comes back; never with a cookie's rights."""
     response.headers[hdrs.SERVER] = SERVER

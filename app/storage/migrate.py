@@ -41,15 +41,18 @@ async def upgrade(url: str, *, tries: int = 10, pause_seconds: float = 2.0) -> s
         The revision that it is at now.
 
     Raises:
-        SchemaError: the database is at a revision that this release does not know, or was too busy. In both cases
-            nothing was changed.
+        SchemaError: the database is at a revision that this release does not know, has tables and no revision, or was
+            too busy. In all cases nothing was changed.
         SettingsError: the server does not let us in.
         StoreUnavailable: the server could not be reached in time.
     """
     head = _scripts().get_current_head() or ""
     for last in [False] * (tries - 1) + [True]:
         async with _connect(url) as connection:
-            _check_known(await _revision(connection))
+            found = await _revision(connection)
+            _check_known(found)
+            if found is None:
+                await _require_nothing(connection)
             try:
                 await _run(connection, lambda config: command.upgrade(config, "head"))
             except DBAPIError as refused:
@@ -74,16 +77,19 @@ async def current(url: str) -> str | None:
 
 
 async def require_head(url: str) -> None:
-    """Return if the database is at this release's revision.
+    """Return if the database is at this release's revision, and this role may write there.
 
     Raises:
-        SchemaError: it is at another; the message says what to do.
+        SchemaError: it is at another, or the role may not; the message says what to do.
         SettingsError: the server does not let us in.
         StoreUnavailable: the server could not be reached in time.
     """
-    found, head = await current(url), _scripts().get_current_head()
-    if found == head:
-        return
+    head = _scripts().get_current_head()
+    async with _connect(url) as connection:
+        found = await _revision(connection)
+        if found == head:
+            await _require_rights(connection)
+            return
     _check_known(found)
     if found is None:
         raise SchemaError("The database has no tables of Perdure yet: run `perdure migrate`")
@@ -161,6 +167,29 @@ async def _revision(connection: asyncpg.Connection[Any]) -> str | None:
             "The role in DATABASE_URL may not read the schema perdure: grant it USAGE and SELECT"
         ) from refused
     return found
+
+
+_WRITES = "SELECT has_table_privilege('perdure.tasks', 'INSERT') AND has_table_privilege('perdure.tasks', 'UPDATE')"
+
+
+async def _require_nothing(connection: asyncpg.Connection[Any]) -> None:
+    async with connection.transaction():
+        if await connection.fetchval("SELECT to_regclass('perdure.tasks') IS NULL"):
+            return
+    raise SchemaError(
+        "The database has tables of Perdure, but perdure.alembic_version does not say of which revision: restore that "
+        "row too, or write it with `alembic stamp` if you know the revision"
+    )
+
+
+async def _require_rights(connection: asyncpg.Connection[Any]) -> None:
+    async with connection.transaction():
+        if await connection.fetchval(_WRITES):
+            return
+    raise SchemaError(
+        "The role in DATABASE_URL may not write the tables of Perdure: run as one that is in perdure_app, which "
+        "`perdure roles` makes"
+    )
 
 
 async def _run(connection: asyncpg.Connection[Any], what: Callable[[Config], object]) -> None:

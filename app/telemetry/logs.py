@@ -25,6 +25,9 @@ _SECRET = re.compile(
     r"(\w://[^\s:/@]*:)[^\s\"]+(?=@)|(\bBearer\s+)[\w.~+/=-]+|(\bperdure_)[\w-]{43}\b|(\bey)[\w-]{10,}\.[\w-]+\.[\w-]*",
     re.IGNORECASE,
 )
+CACHED = True
+"""Whether a logger that was used once stays as it is set up now: quicker, and of no use where it is set up anew."""
+
 _QUIET = ("alembic", "asyncio")
 
 _plain_lines: logging.StreamHandler[Any] | None = None
@@ -58,7 +61,7 @@ def configure(style: Literal["console", "json"] | None = None, level: str = "inf
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=CACHED,
     )
 
 

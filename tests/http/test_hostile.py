@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
-from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 from uuid import uuid4
 
 import pytest
-import stamina.instrumentation
-import structlog
 import uvloop
 
 from app.domain.task import Json
@@ -247,17 +243,6 @@ async def tell(ctx: ToolContext, text: str) -> str:
     return text
 
 
-@pytest.fixture
-def _log_restored() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, root.level = before
-    logging.captureWarnings(False)
-    stamina.instrumentation.set_on_retry_hooks(None)
-    structlog.reset_defaults()
-
-
 async def test_a_status_message_cannot_end_an_event_of_a_stream(db_url: str) -> None:
     async with serving_with_worker(db_url, tell) as service:
         task_id = (await service.client.call("tell", text=FORGED)).result["taskId"]
@@ -270,7 +255,6 @@ async def test_a_status_message_cannot_end_an_event_of_a_stream(db_url: str) -> 
         assert reply.result["content"][0]["text"] == FORGED
 
 
-@pytest.mark.usefixtures("_log_restored")
 @pytest.mark.parametrize("style", ["console", "json"])
 async def test_nothing_that_a_client_sends_forges_a_line_of_the_log(
     db_url: str, style: Any, capsys: pytest.CaptureFixture[str]

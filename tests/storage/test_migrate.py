@@ -21,7 +21,9 @@ from structlog.testing import capture_logs
 from app.embedded_pg import find_home
 from app.errors import SchemaError, SettingsError, StoreUnavailable
 from app.storage import migrate
+from app.storage.roles import READ
 from app.storage.schema import metadata
+from tests.support.roles import connected, member
 from tests.support.waiting import eventually
 
 HOLD_ADVISORY_LOCK = f"SELECT pg_advisory_lock({int.from_bytes(b'perdure')})"
@@ -208,3 +210,17 @@ def dump(url: str) -> list[str]:
 
 def name_of(url: str) -> str:
     return str(psycopg.conninfo.conninfo_to_dict(url)["dbname"])
+
+
+async def test_a_role_that_may_not_write_is_told_before_anything_fails(db_url: str) -> None:
+    async with member(db_url, READ) as url:
+        with pytest.raises(SchemaError, match=r"may not write .* `perdure roles`"):
+            await migrate.require_head(url)
+
+
+async def test_tables_without_a_revision_are_left_alone_and_told_of(db_url: str) -> None:
+    async with connected(db_url) as connection:
+        await connection.execute("DELETE FROM perdure.alembic_version")
+        with pytest.raises(SchemaError, match="alembic stamp"):
+            await migrate.upgrade(db_url)
+        assert await connection.fetchval("SELECT count(*) FROM perdure.tasks") == 0

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
@@ -15,11 +10,12 @@ import pytest
 from app import ToolContext, tool
 from app.storage.database import Database
 from app.storage.migrate import require_head
-from app.storage.roles import APP, PAYLOADS, READ, script
+from app.storage.roles import APP, PAYLOADS, READ
 from app.storage.schema import metadata
 from app.storage.store import STILL_KNOWN, Store
 from tests.storage.scene import Scene
 from tests.support.database import age_task
+from tests.support.roles import connected, member
 from tests.support.service import serving_with_worker
 from tests.support.waiting import eventually
 
@@ -50,29 +46,6 @@ async def careful(ctx: ToolContext, word: str) -> str:
     step = await ctx.step("first", shout)
     answer = await ctx.elicit("really", "Really?", {"type": "object", "properties": {"sure": {"type": "boolean"}}})
     return f"{step} {type(answer).__name__}"
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection, for as long as this is entered."""
-    connection = await asyncpg.connect(url)
-    try:
-        yield connection
-    finally:
-        await connection.close(timeout=5)
-
-
-@asynccontextmanager
-async def member(db_url: str, *groups: str) -> AsyncIterator[str]:
-    """The URL of a role that can log in and is in these groups, for as long as this is entered."""
-    name = f"somebody_{secrets.token_hex(6)}"
-    async with connected(db_url) as owner:
-        await owner.execute(script())
-        await owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}' IN ROLE {', '.join(groups)}")
-        parts = urlsplit(db_url)
-        place = parts.netloc.rpartition("@")[2]
-        yield urlunsplit(parts._replace(netloc=f"{name}:{name}@{place}"))
-        await owner.execute(f"DROP ROLE {name}")
 
 
 async def test_the_service_does_all_that_it_does_as_perdure_app(db_url: str) -> None:

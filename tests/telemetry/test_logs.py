@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,17 +17,6 @@ import structlog
 from app.telemetry import logs
 
 NASTY = "a\x1b[2J\nforged \u202e\x9b"
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, root.level = before
-    logging.captureWarnings(False)
-    stamina.instrumentation.set_on_retry_hooks(None)
-    structlog.reset_defaults()
 
 
 def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
