@@ -60,16 +60,15 @@ def read_id(text: str) -> UUID:
         raise typer.BadParameter("a task's id looks like 01920000-0000-7000-8000-000000000000") from None
 
 
-def _one_of(kind: type[Kind]) -> Any:
-    """An option's value that is one of these words."""
-
-    def read(text: str) -> Kind:
+def _word_option(name: str, text: str, kind: type[Kind]) -> Any:
+    def read(word: str) -> Kind:
         try:
-            return kind(text)
+            return kind(word)
         except ValueError:
             raise typer.BadParameter(f"it is one of {', '.join(kind)}") from None
 
-    return {"parser": read, "metavar": "|".join(kind)}
+    says = f"{text}: {', '.join(kind)}. {_MANY}"
+    return Annotated[list[kind], typer.Option(name, metavar="WORD", parser=read, help=says)]  # type: ignore[valid-type]
 
 
 def _time_option(name: str, text: str) -> Any:
@@ -78,8 +77,8 @@ def _time_option(name: str, text: str) -> Any:
 
 _MANY = "Repeatable."
 _OPTIONS: dict[str, Any] = {
-    "status": Annotated[list[Status], typer.Option("--status", help=f"Of this status. {_MANY}", **_one_of(Status))],
-    "activity": Annotated[list[Doing], typer.Option("--activity", help=f"What they do now. {_MANY}", **_one_of(Doing))],
+    "status": _word_option("--status", "Of this status", Status),
+    "activity": _word_option("--activity", "What they do now", Doing),
     "tools": Annotated[list[str], typer.Option("--tool", metavar="NAME", help=f"Of this tool. {_MANY}")],
     "owners": Annotated[list[str], typer.Option("--owner", metavar="NAME", help=f"Of this principal. {_MANY}")],
     "created_since": _time_option("--since", f"Created since: {TIME}."),
