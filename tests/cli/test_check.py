@@ -8,15 +8,16 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import asyncpg
 import pytest
 from sqlalchemy import make_url
 
 from app.storage import checkup
+from app.storage.roles import APP, PAYLOADS, READ
 from tests.cli.operating import execute, make_each, make_many, run
 from tests.support.command import STATE_KEY, run_perdure
+from tests.support.roles import member
 
 KEY = {"PERDURE_REQUEST_STATE_KEY": STATE_KEY}
 ALIVE = """
@@ -150,20 +151,11 @@ def test_access_that_serve_can_give_is_ok(db_url: str) -> None:
     assert found(db_url, **keys)["access"][0] == "ok"
 
 
-def test_a_role_that_may_not_write_is_a_failure(db_url: str) -> None:
-    role = f"reader_{uuid4().hex[:8]}"
-    execute(
-        db_url,
-        f"CREATE ROLE {role} LOGIN PASSWORD 'reader'",
-        f"GRANT USAGE ON SCHEMA perdure TO {role}",
-        f"GRANT SELECT ON ALL TABLES IN SCHEMA perdure TO {role}",
-    )
-    reader = make_url(db_url).set(username=role, password="reader").render_as_string(hide_password=False)
-    level, says = found(reader)["role"]
-    execute(db_url, f"GRANT INSERT, UPDATE ON perdure.tasks TO {role}")
-    writer = found(reader)["role"][0]
-    execute(db_url, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
-    assert (level, "perdure_app" in says, writer) == ("fail", True, "ok")
+async def test_a_role_that_may_not_write_is_a_failure(db_url: str) -> None:
+    async with member(db_url, READ, PAYLOADS) as reader, member(db_url, APP) as writer:
+        level, says = (await asyncio.to_thread(found, reader))["role"]
+        assert (level, APP in says) == ("fail", True)
+        assert (await asyncio.to_thread(found, writer))["role"][0] == "ok"
 
 
 @pytest.mark.parametrize(
