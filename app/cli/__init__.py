@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -22,6 +23,9 @@ COMMANDS = (
 
 LEAN = "healthcheck"
 """A container runs it every few seconds: it does without all that others load."""
+
+UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""How writing to stdout fails."""
 
 
 class Commands(TyperGroup):
@@ -62,16 +66,38 @@ def main() -> None:
         from app.telemetry import logs
 
         logs.configure()
+    code = _exit_code()
+    try:
+        print(end="", flush=True)
+    except OSError as fault:
+        code = _unwritten(fault)
+    raise SystemExit(code)
+
+
+def _exit_code() -> Any:
     try:
         cli()
+    except SystemExit as end:
+        return end.code
     except PerdureError as error:
         import structlog
 
         structlog.get_logger(__name__).debug("the command failed", exc_info=error)
         print(f"perdure: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        return 2
+    except OSError as fault:
+        if fault.errno not in UNWRITTEN:
+            raise
+        return _unwritten(fault)
     except (KeyboardInterrupt, asyncio.CancelledError):  # stopped while it was starting
-        raise SystemExit(130) from None
+        return 130
+    return 0
+
+
+def _unwritten(fault: OSError) -> int:
+    from app.cli.output import give_up_printing
+
+    return 2 if give_up_printing(fault) else 1
 
 
 def _version(asked: bool) -> None:

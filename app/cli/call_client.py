@@ -32,6 +32,8 @@ META: dict[str, Any] = {
 POLL_SECONDS = 40.0
 """How long a reply to anything but a call may take; the service itself waits 30 s for its database."""
 
+UNKNOWN_CALLER = 401
+
 _MAX_LINE = 64 * 1024 * 1024
 _PASSING = {429, 502, 503, 504}
 
@@ -156,7 +158,9 @@ def encode_header(text: str) -> str:
 async def _reply(response: aiohttp.ClientResponse, on_progress: Progress | None) -> dict[str, Any]:
     """The one response among what comes back."""
     if response.status in _PASSING:
-        raise Unreachable(f"The service cannot answer now (HTTP {response.status})")
+        raise Unreachable(f"The service cannot answer now (HTTP {response.status}){await _said(response)}")
+    if response.status == UNKNOWN_CALLER:
+        raise CallError(_refused(response.status, await _said(response)))
     if response.content_type == "text/event-stream":
         async for event in _events(response):
             message = _message(event)
@@ -202,9 +206,25 @@ def _result(method: str, reply: dict[str, Any]) -> dict[str, Any]:
 
 
 def _no_protocol(status: int) -> str:
-    if status in (401, 403):
-        return f"The service refuses the request (HTTP {status}): --token says who is calling"
+    if status in (UNKNOWN_CALLER, 403):
+        return _refused(status)
     return f"The answer (HTTP {status}) is not one of the protocol: --url takes the address that ends in /mcp"
+
+
+def _refused(status: int, said: str = "") -> str:
+    return f"The service refuses the request (HTTP {status}){said}: --token, or PERDURE_TOKEN, says who is calling"
+
+
+async def _said(response: aiohttp.ClientResponse) -> str:
+    """The message of an error that a response carries, if it does."""
+    if response.content_type != "application/json":
+        return ""
+    try:
+        error = _message(await response.read()).get("error")
+    except CallError:
+        return ""
+    message = error.get("message") if isinstance(error, dict) else None
+    return f", {printable(message, 500)}" if isinstance(message, str) else ""
 
 
 def _why(fault: Exception) -> str:

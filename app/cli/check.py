@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -13,10 +16,16 @@ from app import bootstrap
 from app.cli.call_display import visible
 from app.cli.common import read_settings
 from app.cli.output import show_json
-from app.domain.duration import parse_duration
+from app.domain.duration import UNITS, parse_duration
 from app.errors import SettingsError
-from app.settings import Settings, variable
+from app.http.auth.api_keys import ApiKeys
+from app.settings import PREFIX, Settings, variable
 from app.storage.checkup import Finding, Level, check_up
+
+OTHERS = frozenset(
+    ("PERDURE_URL", "PERDURE_TOKEN", "PERDURE_POSTGRES_HOME", "PERDURE_POSTGRES_USER", "PERDURE_EXAMPLES_CSV_DIR")
+)
+"""Variables that are no settings of a process, and are read elsewhere."""
 
 STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
@@ -44,25 +53,56 @@ def effective(settings: Settings) -> dict[str, str | None]:
 async def _check(settings: Settings) -> list[Finding]:
     url = settings.require_database_url()
     found = check_up(url, settings.direct(url), pooled=settings.pooled, notify=settings.notify)
-    return [_configuration(settings), *[finding async for finding in found]]
+    return [*_configuration(settings), _access(settings), *[finding async for finding in found]]
 
 
-def _configuration(settings: Settings) -> Finding:
+def _configuration(settings: Settings) -> list[Finding]:
+    flaws = list(_unknown())
     if not settings.request_state_keys():
-        says = "PERDURE_REQUEST_STATE_KEY is not set: `perdure serve` does not start without, workers do."
-        return Finding("settings", Level.WARN, says)
+        flaws.append("PERDURE_REQUEST_STATE_KEY is not set: `perdure serve` does not start without, workers do.")
+    return [Finding("settings", Level.WARN, says) for says in flaws] or [
+        Finding("settings", Level.OK, "All can be used.")
+    ]
+
+
+def _unknown() -> Iterator[str]:
+    """Variables that look like settings and are none."""
+    known = {variable(name) for name in Settings.model_fields} | OTHERS
+    for name in sorted(os.environ):
+        if name.upper().startswith(PREFIX) and name.upper() not in known:
+            near = get_close_matches(name.upper(), known, n=1)
+            yield f"{name} is no setting, and ignored{f': is {near[0]} meant?' if near else '.'}"
+
+
+def _access(settings: Settings) -> Finding:
+    """Whether `perdure serve` could tell who is calling; nothing is fetched."""
     try:
         settings.check_exposure()
     except SettingsError as exposed:
-        return Finding("settings", Level.WARN, f"{exposed}.")
-    return Finding("settings", Level.OK, "All can be used.")
+        return Finding("access", Level.WARN, f"{exposed}.")
+    try:
+        if settings.auth == "keys":
+            text = settings.api_keys.get_secret_value() if settings.api_keys else ""
+            ApiKeys(text, settings.api_keys_file, settings.scopes())
+    except SettingsError as unusable:
+        return Finding("access", Level.FAIL, f"{unusable}.")
+    if settings.auth == "oauth" and (settings.oauth_issuer is None or settings.public_url is None):
+        says = "PERDURE_AUTH=oauth needs PERDURE_OAUTH_ISSUER and PERDURE_PUBLIC_URL."
+        return Finding("access", Level.FAIL, says)
+    return Finding("access", Level.OK, f"PERDURE_AUTH is {settings.auth}, and has what it needs.")
 
 
 def _written(name: str, value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     durations = (getattr(how, "func", None) is parse_duration for how in Settings.model_fields[name].metadata)
-    return f"{value}ms" if any(durations) else _masked(value)
+    return _duration(value) if any(durations) and value is not None else _masked(value)
+
+
+def _duration(milliseconds: int) -> str:
+    """In the largest unit that leaves no rest."""
+    unit = max((unit for unit, size in UNITS.items() if not milliseconds % size), key=UNITS.__getitem__)
+    return f"{milliseconds // UNITS[unit]}{unit}"
 
 
 def _masked(value: Any) -> str | None:

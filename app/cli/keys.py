@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from app.errors import SettingsError
 from app.http.auth.api_keys import line, new_key
 
 keys = typer.Typer(help="API keys, for PERDURE_AUTH=keys.", no_args_is_help=True)
@@ -19,7 +20,13 @@ def new(
 ) -> None:
     """Make a key. It is printed once and kept nowhere; only its line, which holds a hash, goes to the server."""
     key = new_key()
-    entry = line(owner, key, tuple(scope))
+    try:
+        entry = line(owner, key, tuple(scope))
+    except SettingsError:
+        raise SettingsError(
+            "No such key can be made: an owner is one word of up to 256 ASCII characters, a scope is one word too, "
+            "and neither holds a comma or #"
+        ) from None
     print("The key, for the client, as Authorization: Bearer …", file=sys.stderr)
     print(key)
     print("\nIts line, for PERDURE_API_KEYS or the file that PERDURE_API_KEYS_FILE names", file=sys.stderr)

@@ -6,6 +6,7 @@ Whatever clients or tools have written is escaped: it cannot move a terminal's c
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, is_dataclass
@@ -65,6 +66,21 @@ def say(text: str) -> None:
 def show(text: str) -> None:
     """Lines for people, on stdout."""
     _print(visible(text))
+
+
+def give_up_printing(fault: OSError) -> bool:
+    """Since stdout failed, print nothing any more; what is printed from now on is lost without an error.
+
+    Returns:
+        Whether anybody misses it, which is then said: a reader that has gone, such as `head`, does not.
+    """
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+    if isinstance(fault, BrokenPipeError):
+        return False
+    say(f"perdure: The output cannot be written: {fault.strerror}")
+    return True
 
 
 def one_line(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +31,7 @@ def _head(details: TaskDetails) -> Iterator[str]:
     yield f"  tool        {row.tool}"
     yield f"  owner       {row.owner}"
     yield f"  status      {row.status} ({row.activity}){f': {row.status_message}' if row.status_message else ''}"
-    yield f"  attempts    {row.attempts}, of them {row.failures} failed and {row.losses} lost with their workers"
+    yield f"  attempts    {row.attempts}{_ends(details)}"
     yield f"  age         {ago(row.age)}, priority {row.priority}, answered by {details.reply}"
     if row.progress is not None:
         yield f"  progress    {row.progress:g}" + ("" if row.progress_total is None else f" of {row.progress_total:g}")
@@ -41,6 +42,12 @@ def _head(details: TaskDetails) -> Iterator[str]:
             yield f"  {name:<11} {_time(at)}"
     if details.key_hash is not None:
         yield f"  idempotency key, its SHA-256  {details.key_hash.hex()}"
+
+
+def _ends(details: TaskDetails) -> str:
+    """How many of the attempts ended in which way, as far as they are listed below."""
+    ends = Counter(attempt.ended for attempt in details.attempts)
+    return f" ({', '.join(f'{count} {ended}' for ended, count in ends.items())})" if ends else ""
 
 
 def _timeline(details: TaskDetails) -> Iterator[str]:

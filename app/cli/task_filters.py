@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 import typer
@@ -16,6 +16,8 @@ from app.domain.task import Status
 from app.storage.listing import Activity, TaskFilter
 
 TIME = "a duration before now, such as 90s, 2h or 7d, or a time such as 2026-12-31T18:00 (UTC unless it says otherwise)"
+
+Kind = TypeVar("Kind", bound=StrEnum)
 
 
 class Doing(StrEnum):
@@ -58,14 +60,25 @@ def read_id(text: str) -> UUID:
         raise typer.BadParameter("a task's id looks like 01920000-0000-7000-8000-000000000000") from None
 
 
+def _word_option(name: str, text: str, kind: type[Kind]) -> Any:
+    def read(word: str) -> Kind:
+        try:
+            return kind(word)
+        except ValueError:
+            raise typer.BadParameter(f"it is one of {', '.join(kind)}") from None
+
+    says = f"{text}: {', '.join(kind)}. {_MANY}"
+    return Annotated[list[kind], typer.Option(name, metavar="WORD", parser=read, help=says)]  # type: ignore[valid-type]
+
+
 def _time_option(name: str, text: str) -> Any:
     return Annotated[datetime | None, typer.Option(name, metavar="TIME", parser=read_time, help=text)]
 
 
 _MANY = "Repeatable."
 _OPTIONS: dict[str, Any] = {
-    "status": Annotated[list[Status], typer.Option("--status", help=f"Of this status. {_MANY}")],
-    "activity": Annotated[list[Doing], typer.Option("--activity", help=f"What they do now. {_MANY}")],
+    "status": _word_option("--status", "Of this status", Status),
+    "activity": _word_option("--activity", "What they do now", Doing),
     "tools": Annotated[list[str], typer.Option("--tool", metavar="NAME", help=f"Of this tool. {_MANY}")],
     "owners": Annotated[list[str], typer.Option("--owner", metavar="NAME", help=f"Of this principal. {_MANY}")],
     "created_since": _time_option("--since", f"Created since: {TIME}."),
@@ -79,12 +92,20 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
+def _refuse_empty(texts: dict[str, list[str | None]]) -> None:
+    """A shell's variable that is not set leaves an empty text, which would be true of more tasks than were meant."""
+    for option, given in texts.items():
+        if any(text is not None and not text.strip() for text in given):
+            raise typer.BadParameter(f"{option} is empty")
+
+
 def with_filter(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command these options; it gets what they say as its argument `which`."""
     own = inspect.signature(command, eval_str=True).parameters
 
     def filtered(**given: Any) -> None:
         values: dict[str, Any] = {name: given.pop(name) for name in _OPTIONS}
+        _refuse_empty({"--tool": values["tools"], "--owner": values["owners"], "--error": [values["error"]]})
         values["activity"] = [Activity[doing.name] for doing in values["activity"]]
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         command(which=TaskFilter(**values), **given)

@@ -13,7 +13,7 @@ import typer
 from app import bootstrap
 from app.cli.common import read_settings
 from app.cli.output import Cell, document, say, show_json, show_table
-from app.cli.task_actions import CANCEL, PURGE, RETRY, Action, act
+from app.cli.task_actions import CANCEL, PURGE, RETRY, Action, act, agreed, find
 from app.cli.task_display import show_details
 from app.cli.task_filters import Doing, read_id, with_filter
 from app.domain.task import Status
@@ -114,7 +114,10 @@ def purge(which: TaskFilter, ids: Ids = [], yes: Yes = False, as_json: Json = Fa
 def _act(action: Action, which: TaskFilter, ids: Sequence[UUID], yes: bool, as_json: bool) -> None:
     if bool(ids) is bool(which):
         raise typer.BadParameter("give ids, or options that say which tasks; not both, and not neither")
-    raise typer.Exit(bootstrap.run(act(read_settings(), action, ids or which, yes=yes, as_json=as_json)))
+    settings = read_settings()
+    if not (ids or yes) and not agreed(action, bootstrap.run(find(settings, action, which)), as_json=as_json):
+        raise typer.Exit
+    raise typer.Exit(bootstrap.run(act(settings, action, ids or which, as_json=as_json)))
 
 
 async def _list(which: TaskFilter, limit: int, after: UUID | None) -> list[TaskRow]:

@@ -76,7 +76,7 @@ async def check_up(url: str, direct: str | None, *, pooled: bool, notify: bool) 
             for look in (_queue, _connections, _autovacuum, _transactions):
                 yield await _alone(look, connection)
             if schema.level is Level.OK:
-                for look in (_tables, _workers, _tools):
+                for look in (_role, _tables, _workers, _tools):
                     yield await _alone(look, connection)
     except asyncpg.PostgresError as refused:
         yield Finding("database", Level.FAIL, f"The server refuses: {refused}. Check DATABASE_URL.")
@@ -126,7 +126,7 @@ async def _server(connection: Connection) -> Finding:
 
 async def _schema(url: str) -> Finding:
     try:
-        await migrate.require_head(url)
+        await migrate.require_head(url, writes=False)
     except PerdureError as wrong:
         return Finding("schema", Level.FAIL, f"{wrong}.")
     return Finding("schema", Level.OK, "It is at the revision of this release.")
@@ -234,6 +234,12 @@ async def _transactions(connection: Connection) -> Finding:
         says = " and ".join(text for text in held if text)
         return Finding("oldest xmin", Level.WARN, f"Vacuum is held back, {says}: end them (docs/sql.md finds them).")
     return Finding("oldest xmin", Level.OK, f"Vacuum is held back by {row['xids'] or 0} transactions at most.")
+
+
+async def _role(connection: Connection) -> Finding:
+    if not await connection.fetchval(migrate.WRITES):
+        return Finding("role", Level.FAIL, "The role may not write: run as one in perdure_app (perdure roles).")
+    return Finding("role", Level.OK, "It may write.")
 
 
 async def _tables(connection: Connection) -> Finding:

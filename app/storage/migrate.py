@@ -76,8 +76,11 @@ async def current(url: str) -> str | None:
         return await _revision(connection)
 
 
-async def require_head(url: str) -> None:
+async def require_head(url: str, *, writes: bool = True) -> None:
     """Return if the database is at this release's revision, and this role may write there.
+
+    Args:
+        writes: whether it has to; who only looks need not.
 
     Raises:
         SchemaError: it is at another, or the role may not; the message says what to do.
@@ -88,7 +91,8 @@ async def require_head(url: str) -> None:
     async with _connect(url) as connection:
         found = await _revision(connection)
         if found == head:
-            await _require_rights(connection)
+            if writes:
+                await _require_rights(connection)
             return
     _check_known(found)
     if found is None:
@@ -169,7 +173,7 @@ async def _revision(connection: asyncpg.Connection[Any]) -> str | None:
     return found
 
 
-_WRITES = "SELECT has_table_privilege('perdure.tasks', 'INSERT') AND has_table_privilege('perdure.tasks', 'UPDATE')"
+WRITES = "SELECT has_table_privilege('perdure.tasks', 'INSERT') AND has_table_privilege('perdure.tasks', 'UPDATE')"
 
 
 async def _require_nothing(connection: asyncpg.Connection[Any]) -> None:
@@ -184,7 +188,7 @@ async def _require_nothing(connection: asyncpg.Connection[Any]) -> None:
 
 async def _require_rights(connection: asyncpg.Connection[Any]) -> None:
     async with connection.transaction():
-        if await connection.fetchval(_WRITES):
+        if await connection.fetchval(WRITES):
             return
     raise SchemaError(
         "The role in DATABASE_URL may not write the tables of Perdure: run as one that is in perdure_app, which "

@@ -44,8 +44,8 @@ class Ran:
 
 def run(url: str, *arguments: str | UUID, **environment: str) -> Ran:
     """Run a command; an error of ours ends it as it would end the process."""
-    clean = {"DATABASE_URL": url, "PERDURE_LOG_LEVEL": "error"} | environment
-    ran = CliRunner().invoke(cli, [str(argument) for argument in arguments], env=clean)
+    clean: dict[str, str | None] = {"DATABASE_URL": url, "PERDURE_LOG_LEVEL": "error", "PERDURE_TEST_RUN": None}
+    ran = CliRunner().invoke(cli, [str(argument) for argument in arguments], env=clean | environment)
     if isinstance(ran.exception, PerdureError):
         return Ran(2, ran.stdout, f"perdure: {ran.exception}\n")
     if ran.exception is not None and not isinstance(ran.exception, SystemExit):

@@ -72,11 +72,11 @@ def test_a_new_key_and_its_line_are_all_that_is_printed(tmp_path: Path) -> None:
     assert made_key(tmp_path / "second", "ci")[0] != key
 
 
-@pytest.mark.parametrize("arguments", [["#ci"], ["ci", "--scope", ""]])
+@pytest.mark.parametrize("arguments", [["#ci"], [""], ["a b"], ["ci", "--scope", ""]])
 def test_a_key_whose_line_would_say_something_else_is_not_made(tmp_path: Path, arguments: list[str]) -> None:
     code, out, err = run_perdure(tmp_path / "run", "keys", "new", *arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("perdure: ")
+    assert err.startswith("perdure: No such key can be made: an owner is one word of up to 256 ASCII characters")
 
 
 async def test_keys_are_replaced_while_the_api_runs_and_show_nowhere(

@@ -22,6 +22,8 @@ TOKEN = "s3cret.of-the/user="
 WORKING = {"taskId": "t-1", "status": "working", "createdAt": "2026-01-01T00:00:00Z", "pollIntervalMs": 20}
 LISTED = {"tools": [{"name": "job", "inputSchema": {"type": "object"}}]}
 
+REFUSED = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "not now\x1b"}})
+
 
 @dataclass
 class Stub:
@@ -39,7 +41,7 @@ class Stub:
         script = self.replies.get(request["method"], [LISTED])
         reply = script.pop(0) if len(script) > 1 else script[0]
         if isinstance(reply, tuple):
-            return reply[0], "text/html", reply[1].encode()
+            return reply[0], "application/json" if reply[1] == REFUSED else "text/html", reply[1].encode()
         if isinstance(reply, str):
             return 200, "text/event-stream", reply.replace("ID", str(request["id"])).encode()
         message = {"jsonrpc": "2.0", "id": request["id"]} | (reply if "error" in reply else {"result": reply})
@@ -112,7 +114,9 @@ def test_what_is_no_token_is_refused_unshown(stub: Stub, token: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "complaint"),
     [
-        ((401, "no"), "refuses the request (HTTP 401): --token says who is calling"),
+        ((401, "no"), "refuses the request (HTTP 401): --token, or PERDURE_TOKEN, says who is calling"),
+        ((401, REFUSED), "(HTTP 401), not now\\x1b: --token, or PERDURE_TOKEN, says who is calling"),
+        ((503, REFUSED), "cannot answer now (HTTP 503), not now\\x1b"),
         ((404, "<html>"), "is not one of the protocol: --url takes the address that ends in /mcp"),
         ((307, ""), "is not one of the protocol"),
         ((503, ""), "cannot answer now (HTTP 503)"),

@@ -14,8 +14,10 @@ import pytest
 from sqlalchemy import make_url
 
 from app.storage import checkup
+from app.storage.roles import APP, PAYLOADS, READ
 from tests.cli.operating import execute, make_each, make_many, run
 from tests.support.command import STATE_KEY, run_perdure
+from tests.support.roles import member
 
 KEY = {"PERDURE_REQUEST_STATE_KEY": STATE_KEY}
 ALIVE = """
@@ -47,8 +49,8 @@ def test_a_healthy_fleet_is_ok_in_every_line(db_url: str, tmp_path: Path) -> Non
     assert err == ""
     assert {line.split()[0] for line in lines if "autovacuum:" not in line} == {"ok"}
     assert [line.split(":")[0].split(maxsplit=1)[1] for line in lines] == [
-        "settings", "database", "schema", "pooler", "clock", "notifications", "notification queue", "connections",
-        "autovacuum", "oldest xmin", "tables", "workers", "tools",
+        "settings", "access", "database", "schema", "pooler", "clock", "notifications", "notification queue",
+        "connections", "autovacuum", "oldest xmin", "role", "tables", "workers", "tools",
     ]  # fmt: skip
 
 
@@ -69,7 +71,7 @@ def test_secrets_are_masked_and_all_else_is_shown(db_url: str) -> None:
         assert hidden not in ran.out + ran.err
         assert hidden not in run(f"{db_url}?sslpassword={secret}", "check", "--json", **KEY).out
     (document,) = run(db_url, "check", "--json", PERDURE_SLOTS="7", **KEY).documents
-    written = {"PERDURE_SLOTS": "7", "PERDURE_RETENTION": "86400000ms", "PERDURE_NOTIFY": "true"}
+    written = {"PERDURE_SLOTS": "7", "PERDURE_RETENTION": "1d", "PERDURE_NOTIFY": "true"}
     assert written.items() <= document["settings"].items()
     assert document["settings"]["PERDURE_REQUEST_STATE_KEY"] == "***"
 
@@ -116,7 +118,44 @@ def test_tasks_that_nobody_rescues_are_a_warning(db_url: str) -> None:
 def test_a_setting_that_keeps_serve_from_starting_is_a_warning(db_url: str) -> None:
     execute(db_url, ALIVE)
     assert levels(db_url, PERDURE_REQUEST_STATE_KEY="") == {"settings": "warn"}
-    assert levels(db_url, PERDURE_HOST="0.0.0.0") == {"settings": "warn"}  # noqa: S104
+    assert levels(db_url, PERDURE_HOST="0.0.0.0") == {"access": "warn"}  # noqa: S104
+
+
+def test_a_variable_that_is_no_setting_is_a_warning_with_the_nearest_name(db_url: str) -> None:
+    execute(db_url, ALIVE)
+    known = dict.fromkeys(("PERDURE_URL", "PERDURE_TOKEN", "PERDURE_EXAMPLES_CSV_DIR", "perdure_slots"), "3")
+    assert levels(db_url, **known) == {}
+    says = "PERDURE_SLOT is no setting, and ignored: is PERDURE_SLOTS meant?"
+    assert found(db_url, PERDURE_SLOT="3")["settings"] == ("warn", says)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"PERDURE_AUTH": "keys", "PERDURE_API_KEYS_FILE": "/nowhere/keys"}, "No such file"),
+        ({"PERDURE_AUTH": "keys", "PERDURE_API_KEYS": "alice hush"}, "line 1"),
+        ({"PERDURE_AUTH": "keys"}, "There are no API keys"),
+        ({"PERDURE_AUTH": "oauth", "PERDURE_PUBLIC_URL": "https://example.org/mcp"}, "PERDURE_OAUTH_ISSUER"),
+        ({"PERDURE_AUTH": "oauth", "PERDURE_OAUTH_ISSUER": "https://example.org"}, "PERDURE_PUBLIC_URL"),
+    ],
+)
+def test_access_that_serve_could_not_give_is_a_failure_with_its_reason(
+    db_url: str, given: dict[str, str], reason: str
+) -> None:
+    level, says = found(db_url, **given)["access"]
+    assert (level, reason in says, "hush" in says) == ("fail", True, False)
+
+
+def test_access_that_serve_can_give_is_ok(db_url: str) -> None:
+    keys = {"PERDURE_AUTH": "keys", "PERDURE_API_KEYS": f"alice sha256:{'0' * 64}"}
+    assert found(db_url, **keys)["access"][0] == "ok"
+
+
+async def test_a_role_that_may_not_write_is_a_failure(db_url: str) -> None:
+    async with member(db_url, READ, PAYLOADS) as reader, member(db_url, APP) as writer:
+        level, says = (await asyncio.to_thread(found, reader))["role"]
+        assert (level, APP in says) == ("fail", True)
+        assert (await asyncio.to_thread(found, writer))["role"][0] == "ok"
 
 
 @pytest.mark.parametrize(

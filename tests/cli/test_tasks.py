@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -12,6 +16,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
+from app.storage.operator import BATCH
 from tests.cli.operating import NASTY, STATES, execute, make_each, make_many, make_nasty, run, statuses
 from tests.storage.scene import OWNER
 from tests.support.command import run_perdure
@@ -24,6 +29,19 @@ COLUMNS = 9
 def made(db_url: str) -> dict[str, UUID]:
     """A task in each state."""
     return make_each(db_url)
+
+
+def into(where: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with its output going there, as a shell has it; the exit code is the command's."""
+    script = f'{shlex.quote(sys.executable)} -m app "$@" {where}; exit ${{PIPESTATUS[0]}}'
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+    return subprocess.run(
+        ["/bin/bash", "-c", script, "bash", *arguments],
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def ids(lines: list[list[str]]) -> set[UUID]:
@@ -102,6 +120,10 @@ def test_json_is_a_document_a_task_with_names_that_stay(db_url: str, made: dict[
         ("show",),
         ("cancel",),
         ("cancel", "--yes"),
+        ("cancel", "--error", "", "--yes"),
+        ("cancel", "--error", " ", "--status", "working", "--yes"),
+        ("cancel", "--tool", "", "--yes"),
+        ("list", "--owner", ""),
         ("retry", str(UUID(int=1)), "--tool", "a"),
         ("purge", "one"),
     ],
@@ -110,6 +132,12 @@ def test_what_cannot_be_meant_is_exit_code_2(arguments: tuple[str, ...], db_url:
     ran = run(db_url, "tasks", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err
+
+
+def test_a_status_that_is_none_is_told_with_those_that_are(db_url: str) -> None:
+    err = " ".join(run(db_url, "tasks", "list", "--status", "banana").err.split())
+    assert "Value error" not in err
+    assert "'--status': it is one of working, input_required" in err
 
 
 def test_without_a_database_it_says_what_is_missing(tmp_path: Path, empty_url: str) -> None:
@@ -135,6 +163,11 @@ def test_a_task_is_shown_with_all_that_there_is_of_it(db_url: str, made: dict[st
     assert document["outcome"] == {"kind": "error", "value": {"code": -32603, "message": "It broke"}, "attempt": 1}
     assert document["request"]["params"]["arguments"] == {}
     assert [event["what"] for event in document["timeline"]] == ["created", "attempt 1 started", "failed"]
+
+
+def test_attempts_are_counted_by_how_they_ended(db_url: str) -> None:
+    out = run(db_url, "tasks", "show", make_nasty(db_url)).out
+    assert re.search(r"^  attempts    1 \(1 error\)$", out, re.MULTILINE)
 
 
 def test_an_unknown_task_is_exit_code_1(db_url: str) -> None:
@@ -218,6 +251,20 @@ def test_a_purge_takes_only_what_has_ended(db_url: str, made: dict[str, UUID]) -
     assert statuses(db_url).keys() == {made[s] for s in ("queued", "running", "stopping", "parked")}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("retry", "--tool", "bulk"), "those that failed unless --status says otherwise"),
+        (("purge", "--status", "working"), "purge takes only tasks that have ended"),
+    ],
+)
+def test_where_nothing_can_be_done_it_says_what_can(db_url: str, arguments: tuple[str, ...], says: str) -> None:
+    make_many(db_url, 1)
+    for yes in ((), ("--yes",)):
+        ran = run(db_url, "tasks", *arguments, *yes)
+        assert (ran.code, ran.out, says in ran.err) == (1, "", True)
+
+
 @pytest.fixture
 def reader_url(db_url: str) -> Iterator[str]:
     """The database, for a role that may only read."""
@@ -253,6 +300,43 @@ def test_other_processes_hear_of_what_was_done(db_url: str, made: dict[str, UUID
     assert heard == [str(made["queued"])]
 
 
+# -- where the output cannot be written ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_reader_that_leaves_does_not_keep_a_change_from_being_done_to_all(db_url: str, form: tuple[str, ...]) -> None:
+    made = make_many(db_url, 2 * BATCH + 1)
+    ran = into("| head -1", "tasks", "cancel", "--tool", "bulk", "--yes", *form, DATABASE_URL=db_url)
+    assert (ran.returncode, len(ran.stdout.splitlines()), ran.stderr) == (0, 1, f"{len(made)} cancelled\n")
+    assert set(statuses(db_url).values()) == {"cancelled"}
+
+
+def test_a_full_disk_is_told_in_one_line_and_a_change_is_done_to_all(db_url: str) -> None:
+    made = make_many(db_url, 2 * BATCH + 1)
+    full = "perdure: The output cannot be written: No space left on device\n"
+    for more in ((), ("--limit", "1000"), ("--json",)):
+        listed = into("> /dev/full", "tasks", "list", "--tool", "bulk", "--limit", "1", *more, DATABASE_URL=db_url)
+        assert listed.returncode == 2
+        assert [line for line in listed.stderr.splitlines(keepends=True) if "There are more" not in line] == [full]
+    ran = into("> /dev/full", "tasks", "cancel", "--tool", "bulk", "--yes", DATABASE_URL=db_url)
+    assert (ran.returncode, ran.stderr) == (2, f"{full}{len(made)} cancelled\n")
+    assert set(statuses(db_url).values()) == {"cancelled"}
+
+
+def test_what_was_done_is_told_where_it_breaks_off(db_url: str) -> None:
+    make_many(db_url, BATCH + 1)
+    execute(
+        db_url,
+        """CREATE FUNCTION perdure.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF (SELECT count(*) FROM changed) < 200 THEN RAISE 'broken'; END IF; RETURN NULL; END $$""",
+        """CREATE TRIGGER refuse AFTER UPDATE ON perdure.tasks REFERENCING NEW TABLE AS changed
+            FOR EACH STATEMENT EXECUTE FUNCTION perdure.refuse()""",
+    )
+    ran = into("", "tasks", "cancel", "--tool", "bulk", "--yes", DATABASE_URL=db_url)
+    assert ran.returncode != 0
+    assert f"Broken off: {BATCH} cancelled, of {BATCH + 1}." in ran.stderr
+
+
 # -- at a terminal ----------------------------------------------------------------------------------------------------
 
 
@@ -269,3 +353,13 @@ def test_at_a_terminal_there_are_headers_and_it_asks_before_it_does_much(db_url:
             terminal.answers(("Cancel 3? [y/N]", answer))
             assert terminal.ends() == 0
         assert [status for i, status in statuses(db_url).items() if i not in made.values()] == [left] * 3
+
+
+def test_ctrl_c_at_the_question_ends_it_at_once_and_nothing_is_done(db_url: str) -> None:
+    make_many(db_url, 3)
+    with at_terminal("tasks", "cancel", "--tool", "bulk", DATABASE_URL=db_url) as terminal:
+        terminal.expect("Cancel 3? [y/N]: ")  # with the blank, which is shown once it reads
+        terminal.interrupt()
+        terminal.expect("Nothing was done.")
+        assert terminal.ends() == 130
+    assert set(statuses(db_url).values()) == {"working"}
