@@ -16,7 +16,7 @@ from app.storage.roles import APP
 from app.wire.envelope import dumps
 from tests.storage.scene import Scene
 from tests.storage.test_plans import FILL, plans_of
-from tests.storage.test_roles import member
+from tests.support.roles import member
 
 
 async def test_the_figures_tell_what_live_tasks_do(db_url: str, scene: Scene) -> None:
