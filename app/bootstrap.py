@@ -209,7 +209,7 @@ async def operator(settings: Settings) -> AsyncIterator[Operator]:
         SettingsError, SchemaError, StoreUnavailable: it cannot work; the message says why.
     """
     url = settings.require_database_url()
-    await migrate.require_head(settings.direct(url) or url)
+    await migrate.require_head(settings.direct(url) or url, writes=False)
     async with Database(
         url,
         name="perdure operator",
@@ -222,7 +222,8 @@ async def operator(settings: Settings) -> AsyncIterator[Operator]:
             yield Operator(database, Notifier(database) if settings.notify else None)
         except asyncpg.InsufficientPrivilegeError as refused:
             raise SettingsError(
-                "The role in DATABASE_URL may not do this: use the one that Perdure runs as"
+                "The role in DATABASE_URL may not do this: changes take one in perdure_app, and arguments, results and "
+                "errors perdure_payloads"
             ) from refused
 
 
