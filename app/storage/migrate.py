@@ -231,5 +231,7 @@ async def _connect(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
         raise AssertionError("a retried connect neither returned nor raised")
     try:
         yield connection
+    except PASSING as fault:
+        raise StoreUnavailable("The database went away in the middle: try again") from fault
     finally:
         await connection.close()

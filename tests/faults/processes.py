@@ -74,9 +74,10 @@ class Member:
         """SIGKILL the process."""
         if self._process is not None and self._process.returncode is None:
             self._goes_down()
-            self.kills.append((self._process.pid, time.time()))
             with suppress(ProcessLookupError):
                 self._process.kill()
+            # Only now it is past: what it did in the moment before the signal came was no attempt that overlaps.
+            self.kills.append((self._process.pid, time.time()))
 
     def terminate(self) -> None:
         """SIGTERM the process, as a deploy does."""

@@ -224,3 +224,14 @@ async def test_tables_without_a_revision_are_left_alone_and_told_of(db_url: str)
         with pytest.raises(SchemaError, match="alembic stamp"):
             await migrate.upgrade(db_url)
         assert await connection.fetchval("SELECT count(*) FROM perdure.tasks") == 0
+
+
+async def test_a_server_that_goes_away_in_the_middle_is_told_as_one_that_cannot_be_reached(
+    db_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut_off(connection: asyncpg.Connection[Any]) -> None:
+        await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    monkeypatch.setattr(migrate, "_require_rights", cut_off)
+    with pytest.raises(StoreUnavailable, match="went away"):
+        await migrate.require_head(db_url)
