@@ -358,7 +358,8 @@ def test_at_a_terminal_there_are_headers_and_it_asks_before_it_does_much(db_url:
 def test_ctrl_c_at_the_question_ends_it_at_once_and_nothing_is_done(db_url: str) -> None:
     make_many(db_url, 3)
     with at_terminal("tasks", "cancel", "--tool", "bulk", DATABASE_URL=db_url) as terminal:
-        terminal.expect("Cancel 3? [y/N]: ")  # with the blank, which is shown once it reads
+        terminal.expect("Cancel 3? [y/N]: ")
+        terminal.rests()
         terminal.interrupt()
         terminal.expect("Nothing was done.")
         assert terminal.ends() == 130

@@ -52,6 +52,15 @@ class Terminal:
             self.expect(prompt)
             self.type(line)
 
+    def rests(self) -> None:
+        """Wait until the process sleeps, as one that has shown its prompt does once it reads. A signal that comes
+        between the two is seen by Python only after the reading."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        state = Path(f"/proc/{self.process.pid}/stat")
+        while state.read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < deadline, f"it does not rest: {self.shown}"
+            time.sleep(0.01)
+
     def interrupt(self) -> None:
         """What Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
