@@ -1,22 +1,18 @@
-"""What docs/deploy.md says is so: its files can be read, and what they name is there."""
+"""What docs/deploy.md says is so: what its files and sentences name is there, and they fit each other."""
 
 from __future__ import annotations
 
-import configparser
 import re
-from collections.abc import Iterator
+import shlex
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-import typer.main
-import yaml
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 from app import bootstrap
-from app.cli import cli
 from app.errors import ErrorKind
 from app.http.ops import Ops
 from app.http.readiness import Readiness
@@ -25,44 +21,15 @@ from app.settings import Settings, variable
 from app.telemetry import metrics
 from app.worker.attempt import Outcome
 from app.worker.runner import UNWIND_SECONDS
+from tests.support.deploy_page import IMAGE, compose, objects, rules, units
+from tests.support.pages import block, span
+from tests.test_image import last, stages
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/deploy.md").read_text()
 VARIABLES = {variable(name) for name in Settings.model_fields}
 AFTER_GRACE = max(UNWIND_SECONDS, LAST_SECONDS) + 5
 """What a process needs beside its grace: to unwind handlers, and to give back what does not end."""
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-
-
-def documents() -> list[Any]:
-    return [document for block in blocks("yaml") for document in yaml.safe_load_all(block)]
-
-
-def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [document for document in documents() if document.get("kind") == kind]
-
-
-def units() -> dict[str, configparser.ConfigParser]:
-    read = {}
-    for block in blocks("ini"):
-        if name := re.match(r"# /etc/systemd/system/(\S+\.service)", block):
-            read[name[1]] = configparser.ConfigParser(interpolation=None)
-            read[name[1]].optionxform = str  # type: ignore[assignment,method-assign]
-            read[name[1]].read_string(block)
-    return read
-
-
-def compose() -> dict[str, Any]:
-    [found] = [document for document in documents() if "services" in document]
-    return dict(found)
-
-
-def rules() -> list[dict[str, Any]]:
-    [found] = [document for document in documents() if "groups" in document]
-    return [rule for group in found["groups"] for rule in group["rules"]]
 
 
 def grace_of(pod: dict[str, Any]) -> float:
@@ -79,29 +46,6 @@ def test_every_setting_that_is_named_exists() -> None:
     assert len(named) > 10
 
 
-def _commands() -> Iterator[list[str]]:
-    for text in re.findall(r"`(?:opentelemetry-instrument )?perdure ([^`]+)`", PAGE):
-        yield text.split()
-    for unit in units().values():
-        yield unit["Service"]["ExecStart"].split()[1:]
-    for service in compose()["services"].values():
-        if service["image"] == "perdure":
-            yield service["command"]
-    for document in (*of_kind("Job"), *of_kind("Deployment")):
-        yield document["spec"]["template"]["spec"]["containers"][0]["args"]
-
-
-@pytest.mark.parametrize("words", list(_commands()), ids=" ".join)
-def test_every_command_that_is_named_exists(words: list[str]) -> None:
-    command: Any = typer.main.get_command(cli)
-    names = iter(words)
-    while hasattr(command, "get_command") and (name := next(names, None)) is not None:
-        command = command.get_command(None, name)
-        assert command is not None, words
-    options = {option for parameter in command.params for option in parameter.opts}
-    assert {word for word in names if word.startswith("-")} <= options
-
-
 def test_every_state_and_message_that_is_named_can_be_seen() -> None:
     code = "\n".join(path.read_text() for path in (ROOT / "app").rglob("*.py"))
     states = [*re.findall(r"`/readyz` says `[^`]+`", PAGE), "`newer`"]
@@ -114,11 +58,19 @@ def test_every_state_and_message_that_is_named_can_be_seen() -> None:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_all_of_the_page_s_files_can_be_read() -> None:
-    assert len(documents()) >= 8
-    for block in blocks("ini"):
-        text = block if re.search(r"^\[", block, re.MULTILINE) else f"[server]\n{block}"
-        configparser.ConfigParser(interpolation=None).read_string(text)
+def test_the_image_of_one_s_own_is_built_on_ours_and_runs_as_the_same_user() -> None:
+    docker, build, *words, context = shlex.split(block("docs/deploy.md", "command: build"))
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert (docker, build, context, options.keys()) == ("docker", "build", ".", {"--build-arg", "-t"})
+    arguments = [rest.partition("=")[0] for word, rest in stages()[-1] if word == "ARG"]
+    assert options["--build-arg"].partition("=")[0] in arguments
+    lines = [line.split(maxsplit=1) for line in block("docs/deploy.md", "file: Dockerfile").splitlines()]
+    assert lines[0] == ["FROM", options["-t"]] == ["FROM", IMAGE]
+    assert lines[-1] == ["USER", last("USER")]
+    [copied] = [rest.split()[-1] for word, rest in lines if word == "COPY"]
+    [installed] = [rest.split()[-1] for word, rest in lines if word == "RUN"]
+    assert copied == installed
+    assert last("ENTRYPOINT") == '["perdure"]', "what the files give as command or args are its arguments"
 
 
 def test_the_compose_file_migrates_before_it_serves_and_waits_for_the_grace() -> None:
@@ -149,7 +101,7 @@ def test_the_units_wait_for_the_grace() -> None:
 def test_pods_wait_for_the_grace_and_probe_what_is_served() -> None:
     settings = Settings.read()
     paths = {route.resource.canonical for route in Ops(Readiness())._runner.app.router.routes() if route.resource}
-    for deployment in of_kind("Deployment"):
+    for deployment in objects("Deployment"):
         spec = deployment["spec"]["template"]["spec"]
         [container] = spec["containers"]
         sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
@@ -166,23 +118,21 @@ def test_pods_wait_for_the_grace_and_probe_what_is_served() -> None:
 
 
 def test_selectors_find_what_they_select() -> None:
-    labels = [each["spec"]["template"]["metadata"]["labels"] for each in of_kind("Deployment")]
-    for deployment, own in zip(of_kind("Deployment"), labels, strict=True):
+    labels = [each["spec"]["template"]["metadata"]["labels"] for each in objects("Deployment")]
+    for deployment, own in zip(objects("Deployment"), labels, strict=True):
         assert deployment["spec"]["selector"]["matchLabels"] == own
-    selected = [each["spec"]["selector"] for each in of_kind("Service")]
-    selected += [each["spec"]["selector"]["matchLabels"] for each in of_kind("PodDisruptionBudget")]
+    selected = [each["spec"]["selector"] for each in objects("Service")]
+    selected += [each["spec"]["selector"]["matchLabels"] for each in objects("PodDisruptionBudget")]
     assert all(each in labels for each in selected)
-    [policy] = of_kind("NetworkPolicy")
+    [policy] = objects("NetworkPolicy")
     [matched] = policy["spec"]["podSelector"]["matchExpressions"]
     assert sorted(matched["values"]) == sorted(each[matched["key"]] for each in labels)
 
 
 def test_the_queries_run(db_url: str) -> None:
     with psycopg.connect(db_url) as connection:
-        for query in blocks("sql"):
-            connection.execute(query.encode())
-        for query in re.findall(r"`(SELECT [^`]+)`", PAGE):
-            connection.execute(query.encode())
+        connection.execute(block("docs/deploy.md", "query: what waits").encode())
+        connection.execute(span("docs/deploy.md", "SELECT ").encode())
 
 
 def test_the_connections_of_a_process_are_counted_as_it_opens_them() -> None:
