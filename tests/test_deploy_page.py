@@ -61,7 +61,7 @@ def test_every_state_and_message_that_is_named_can_be_seen() -> None:
 def test_the_image_of_one_s_own_is_built_on_ours_and_runs_as_the_same_user() -> None:
     docker, build, *words, context = shlex.split(block("docs/deploy.md", "command: build"))
     options = dict(zip(words[::2], words[1::2], strict=True))
-    assert (docker, build, context, options.keys()) == ("docker", "build", ".", {"--build-arg", "-t"})
+    assert (docker, build, context, sorted(options)) == ("docker", "build", ".", ["--build-arg", "-t"])
     arguments = [rest.partition("=")[0] for word, rest in stages()[-1] if word == "ARG"]
     assert options["--build-arg"].partition("=")[0] in arguments
     lines = [line.split(maxsplit=1) for line in block("docs/deploy.md", "file: Dockerfile").splitlines()]

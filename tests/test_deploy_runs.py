@@ -177,7 +177,7 @@ def test_the_grant_lets_the_service_see_the_sessions_of_others(db_url: str) -> N
 def test_alembic_takes_a_scratch_database_up_and_down(empty_url: str, tmp_path: Path) -> None:
     tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'perdure' AND table_name = 'tasks'"
     for command, count in ((span("README.md", "alembic "), 1), (span(PAGE, "alembic "), 0)):
-        run_shell(tmp_path, command, at=ROOT, DATABASE_URL=empty_url)
+        run_shell(tmp_path, f"cd {shlex.quote(str(ROOT))}\n{command}", DATABASE_URL=empty_url)
         with psycopg.connect(empty_url) as connection:
             assert connection.execute(tables).fetchone() == (count,)
 
@@ -203,7 +203,7 @@ def pooling(folder: Path, db_url: str) -> Iterator[str]:
     with (folder / "pgbouncer.ini").open("w") as written:
         file.write(written)
     user = ["-u", "nobody"] if os.getuid() == 0 else []
-    command = [str(shutil.which("pgbouncer")), *user, folder / "pgbouncer.ini"]
+    command = [str(shutil.which("pgbouncer")), *user, str(folder / "pgbouncer.ini")]
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         pooler = subprocess.Popen(command, stdout=out, stderr=err)
     try:

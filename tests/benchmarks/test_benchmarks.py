@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.benchmarks.__main__ import HTTP
+from tests.support.pages import block, run_shell
+
+BRIEF = "--seconds 0.3 --passes 1 --connections 2 --slots 2"
 
 
 @pytest.mark.timeout(180)
-def test_a_path_is_measured_beside_its_floor() -> None:
-    brief = ["--seconds", "0.3", "--passes", "1", "--connections", "2", "--slots", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks", "never", *brief],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=170,
-    )
-    assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^(static|floor service|perdure)\b.*?([\d,]+)", done.stdout, re.MULTILINE)
-    assert {name for name, _ in rows} >= {"floor service", "perdure"}, done.stdout
-    assert all(int(rate.replace(",", "")) > 0 for _, rate in rows)
+def test_the_paths_that_the_page_asks_for_are_measured_beside_their_floors(tmp_path: Path) -> None:
+    everything, some = block("docs/benchmarks.md", "command: measure").splitlines()
+    assert some.startswith(everything.partition("#")[0].strip()), "the first is the second without arguments"
+    asked = some.split("tests.benchmarks ")[1].split(" --")[0].split()
+    assert set(asked) <= HTTP.keys()
+    measured = run_shell(tmp_path, f"{some} {BRIEF}").split("\n\n")[1:]
+    assert [table.split()[1].rstrip(",") for table in measured] == asked
+    for table in measured:
+        rows = re.findall(r"^(floor service|perdure)\b.*? {2,}([\d,]+) ", table, re.MULTILINE)
+        assert {name for name, _ in rows} == {"floor service", "perdure"}, table
+        assert all(int(rate.replace(",", "")) > 0 for _, rate in rows)

@@ -7,14 +7,15 @@ import asyncio
 import secrets
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.report import report
 from tests.faults.run import Outcome, Plan, run
 
 
-def main() -> int:
-    """Read the command line, run, and print."""
+def read(arguments: Sequence[str]) -> Plan:
+    """What the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="how long faults are injected (default: 1)")
     parser.add_argument("--seed", type=int, help="decides what happens, as far as processes let it (default: random)")
@@ -22,9 +23,9 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=24, help="clients that act at the same time (default: 24)")
     parser.add_argument("--lease", type=float, default=3.0, help="the workers' lease, in seconds (default: 3)")
     parser.add_argument("--folder", type=Path, help="a new folder for journal and logs (default: kept on findings)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
-    plan = Plan(
+    return Plan(
         options.minutes * 60,
         seed,
         every_seconds=options.every,
@@ -32,7 +33,12 @@ def main() -> int:
         lease_seconds=options.lease,
         folder=options.folder,
     )
-    print(f"seed {seed}: faults for {options.minutes:g} minutes", flush=True)
+
+
+def main() -> int:
+    """Read the command line, run, and print."""
+    plan = read(sys.argv[1:])
+    print(f"seed {plan.seed}: faults for {plan.seconds / 60:g} minutes", flush=True)
     try:
         outcome = asyncio.run(_until_told(plan))
     except asyncio.CancelledError:

@@ -70,16 +70,16 @@ def span(page: str, start: str) -> str:
     return found[0]
 
 
-def run_shell(folder: Path, script: str, *, at: Path | None = None, **environment: str) -> str:
+def run_shell(folder: Path, script: str, **environment: str) -> str:
     """Run a script to its end, which must be a good one; what it printed.
 
     Args:
-        folder: has the programs of `PROGRAMS` in `.venv/bin`, and is where it runs unless `at` says otherwise.
+        folder: where it runs, with the programs of `PROGRAMS` in `.venv/bin`.
         environment: settings beside those of `_environment`.
     """
     done = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script],  # noqa: S607
-        cwd=at or folder,
+        cwd=folder,
         env=_environment(folder) | environment,
         capture_output=True,
         text=True,
