@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,8 +13,9 @@ from aiohttp import ClientSession, CookieJar
 from app.settings import Settings
 from tests.http.ui.desks import PASSWORD
 from tests.support.command import Command, perdure
+from tests.support.pages import block, shell, span, spans
 
-PAGE = Path(__file__).parents[3] / "docs/ui.md"
+PAGE = "docs/ui.md"
 TOOLS = '''
 from app import tool
 
@@ -62,9 +61,17 @@ async def test_a_process_stops_though_somebody_looks_at_its_pages(db_url: str, t
         assert PASSWORD not in process.err
 
 
-def test_what_the_docs_say_turns_the_pages_on() -> None:
-    found = re.search(r"<!-- enable -->\n```sh\nexport (PERDURE_\w+)=(.*)\nperdure serve\n```", PAGE.read_text())
-    assert found is not None
-    made = subprocess.run(["bash", "-c", f"echo {found[2]}"], capture_output=True, text=True, check=True)  # noqa: S607
-    assert found[1] == "PERDURE_UI_PASSWORD"
-    assert Settings.read(ui_password=made.stdout.strip()).ui_password is not None
+async def test_what_the_docs_say_turns_the_pages_on(db_url: str, tmp_path: Path) -> None:
+    export, serve = block(PAGE, "enable").strip().splitlines()
+    script = f'{export}\nprintf %s "$PERDURE_UI_PASSWORD" > password\n{serve}'
+    with shell(tmp_path, script, DATABASE_URL=db_url) as process:
+        async with browsing(process) as (session, url):
+            password = {"password": (tmp_path / "password").read_text()}
+            async with session.post(f"{url}/ui/login", data=password) as answer:
+                assert "Overview" in await answer.text()
+
+
+def test_the_address_that_the_docs_name_is_the_default_one() -> None:
+    port = Settings().ops_port
+    assert f"http://127.0.0.1:{port}/ui" in spans(PAGE)
+    assert span(PAGE, "ssh ") == f"ssh -L {port}:127.0.0.1:{port} host"
