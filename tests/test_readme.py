@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,17 +15,14 @@ from app.settings import Settings, variable
 from app.testing import harness
 from app.tools.registry import Registry
 from tests.cli.operating import make_each, run
-from tests.support.dev import running_dev
+from tests.support.pages import ROOT, block, run_shell, shell, span
 from tests.support.terminal import at_terminal
 
-README = Path(__file__).parents[1] / "README.md"
-
-
-def block(mark: str) -> str:
-    """The code behind a marker."""
-    found = re.search(rf"<!-- {re.escape(mark)} -->\n```\w+\n(.*?)```", README.read_text(), re.DOTALL)
-    assert found is not None, mark
-    return found[1]
+README = ROOT / "README.md"
+TELLING = "SELECT * FROM perdure.task_overview WHERE status = 'failed' ORDER BY created_at DESC LIMIT 20;"
+DEPLOYED = "export DATABASE_URL=postgresql://user:password@host:5432/name"
+LISTING = """curl -s -w '%{http_code}' URL -H 'Host: tasks.example.com' -H 'Authorization: Bearer TOKEN' \\
+  -H 'Content-Type: application/json' -d '{"jsonrpc":"2.0","id":1,"method":"tools/list"}'"""
 
 
 def settings_table() -> str:
@@ -58,22 +53,20 @@ def test_every_setting_is_in_the_readme() -> None:
 
 @pytest.mark.timeout(180)
 def test_the_first_tool_and_its_test_work(tmp_path: Path, db_url: str) -> None:
-    (tmp_path / "shop.py").write_text(block("tool: shop.py"))
-    tested = block("tool: test_shop.py").replace("harness()", f"harness({db_url!r})")
+    (tmp_path / "shop.py").write_text(block("README.md", "tool: shop.py"))
+    tested = block("README.md", "tool: test_shop.py").replace("harness()", f"harness({db_url!r})")
     asked_again = tested.replace("a_crash_charges_once", "a_misfit_is_asked_again")
     asked_again = asked_again.replace('{"sure": {', '{"sure": {"no": 1}, "sure#2": {').replace("(3, 1)", "(4, 1)")
     (tmp_path / "test_shop.py").write_text(tested + asked_again)
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "."]
-    found = os.environ | {"PYTHONPATH": str(README.parent)}
-    done = subprocess.run(command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False)
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    command = span("README.md", "pytest -o")
+    assert "2 passed" in run_shell(tmp_path, f"{command} -p no:cacheprovider")
 
 
 async def test_the_tool_that_asks_before_it_is_a_task_works(
     tmp_path: Path, db_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "archive.py").write_text(block("tool: archive.py"))
+    (tmp_path / "archive.py").write_text(block("README.md", "tool: archive.py"))
     [archive] = Registry.load([str(tmp_path / "archive.py")])
     async with harness(db_url) as perdure:
         run = await perdure.run(archive, answers={"target": {"folder": "old"}}, files=["a", "b"])
@@ -84,14 +77,17 @@ async def test_the_tool_that_asks_before_it_is_a_task_works(
 def shop_url(module_db_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with the first tool."""
     folder = tmp_path_factory.mktemp("shop")
-    (folder / "shop.py").write_text(block("tool: shop.py"))
-    with running_dev(folder / "dev", module_db_url, folder / "shop.py") as url:
+    (folder / "shop.py").write_text(block("README.md", "tool: shop.py"))
+    command = block("README.md", ".venv/bin/perdure dev --tools shop.py")
+    with shell(folder, command, DATABASE_URL=module_db_url) as dev:
+        url = dev.says(r"answers on (http://127\.0\.0\.1:\d+/mcp)")
+        dev.says("worker started")
         yield url
 
 
 @pytest.mark.timeout(180)
 def test_the_first_tool_asks_in_the_terminal_that_calls_it(shop_url: str) -> None:
-    command = block("command: call").split()[1:]
+    command = block("README.md", "command: call").split()[1:]
     with at_terminal(*command, PERDURE_URL=shop_url) as terminal:
         terminal.answers(("Order book?", ""), ("yes (yes or no): ", "y"), ("Send it?", ""))
         terminal.expect("receipt for book")
@@ -100,33 +96,22 @@ def test_the_first_tool_asks_in_the_terminal_that_calls_it(shop_url: str) -> Non
 
 @pytest.mark.timeout(180)
 def test_the_session_with_curl_ends_with_a_receipt(tmp_path: Path, shop_url: str) -> None:
-    script = block("command: curl").replace("http://127.0.0.1:8765/mcp", shop_url)
-    done = subprocess.run(
-        ["bash", "-eu", "-c", script],  # noqa: S607
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": os.environ["PATH"]},
-    )
-    assert done.returncode == 0, done.stderr
-    handle, asked, acknowledged, ended = done.stdout.strip().splitlines()
+    script = block("README.md", "command: curl").replace("http://127.0.0.1:8765/mcp", shop_url)
+    handle, asked, acknowledged, ended = run_shell(tmp_path, script).strip().splitlines()
     assert '"resultType":"task"' in handle
     assert '"status":"input_required"' in asked
     assert "Order book?" in asked
     assert '"resultType":"complete"' in acknowledged
     assert '"status":"completed"' in ended
     assert "receipt for book" in ended
-    listening = block("command: listen").replace("http://127.0.0.1:8765/mcp", shop_url).replace("curl ", "curl -m 3 ")
+    listening = (
+        block("README.md", "command: listen")
+        .replace("http://127.0.0.1:8765/mcp", shop_url)
+        .replace("curl ", "curl -m 3 ")
+    )
     task_id = re.search(r'"taskId":"([^"]+)"', handle)
     assert task_id is not None
-    heard = subprocess.run(
-        ["bash", "-c", listening],  # noqa: S607
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": os.environ["PATH"], "ID": task_id[1]},
-    ).stdout
+    heard = run_shell(tmp_path, f"{listening.strip()} || true", ID=task_id[1])  # it would stay open
     acknowledged, completed = re.findall("^data: (.*)$", heard, re.MULTILINE)
     assert task_id[1] in acknowledged
     assert '"status":"completed"' in completed
@@ -152,10 +137,27 @@ def test_each_command_for_operators_does_what_it_says(db_url: str) -> None:
 
 
 def test_the_queries_of_the_readme_run(db_url: str) -> None:
-    (queries,) = re.findall(r"```sql\n(SELECT.*?)```", README.read_text(), re.DOTALL)
+    queries = block("README.md", TELLING)
     with psycopg.connect(db_url) as connection:
         for query in queries.replace("…", "01920000-0000-7000-8000-000000000000").splitlines():
             connection.execute(query.encode())
+
+
+@pytest.mark.timeout(180)
+def test_what_is_deployed_as_the_readme_says_answers_a_client_that_has_the_key(empty_url: str, tmp_path: Path) -> None:
+    (tmp_path / "my_company").mkdir()
+    (tmp_path / "my_company/tools.py").write_text(block("README.md", "tool: archive.py"))
+    script = block("README.md", DEPLOYED).replace("postgresql://user:password@host:5432/name", empty_url)
+    background = re.sub(r"^(perdure serve [^#]*)", r"\1 & ", script, flags=re.MULTILINE)
+    with shell(tmp_path, background, PYTHONPATH=f"{ROOT}:{tmp_path}") as worker:
+        url = f"http://127.0.0.1:{worker.says(r'http://0.0.0.0:([0-9]+)/mcp')}/mcp"
+        worker.says("worker started")
+        token = (tmp_path / "key").read_text().splitlines()[0]
+        asked = LISTING.replace("TOKEN", token).replace("URL", url)
+        assert '"name":"archive"' in run_shell(tmp_path, asked)
+        assert run_shell(tmp_path, asked.replace(token, "another")).endswith("401")
+        assert run_shell(tmp_path, asked.replace("tasks.example", "other.example")).endswith("403")
+        assert worker.stop() == 0
 
 
 def test_every_kind_of_client_in_the_table_has_a_test() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.operating import run
 from tests.storage.test_plans import FILL, SOME_ID, nodes
+from tests.support.pages import run_shell, span
 
 PAGE = (Path(__file__).parents[1] / "docs/sql.md").read_text()
 QUERIES = {
@@ -125,6 +126,17 @@ async def test_what_asks_for_ended_tasks_of_a_time_can_find_them_by_an_index(
     used = [node for node in nodes(json.loads(explained)[0]["Plan"]) if node.get("Index Name") == index]
     assert used
     assert "Index Cond" in used[0]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/sql.md"])
+def test_psql_shows_what_each_column_is(page: str, db_url: str, tmp_path: Path) -> None:
+    describe = span(page, r"\d+ ")
+    shown = run_shell(tmp_path, f'psql "$DATABASE_URL" -c {shlex.quote(describe)}', DATABASE_URL=db_url)
+    asked = "SELECT col_description(attrelid, attnum) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+    with psycopg.connect(db_url) as connection:
+        comments = connection.execute(asked, (describe.split()[1],)).fetchall()
+    assert len(comments) > 20
+    assert [comment for (comment,) in comments if comment not in shown] == []
 
 
 def commands() -> list[list[str]]:
