@@ -128,6 +128,16 @@ async def test_what_asks_for_ended_tasks_of_a_time_can_find_them_by_an_index(
     assert "Index Cond" in used[0]
 
 
+def test_a_session_that_holds_vacuum_back_is_ended_as_the_page_says(db_url: str) -> None:
+    end, query = span("docs/sql.md", "SELECT pg_terminate"), QUERIES["long transactions"][1].rstrip().rstrip(";")
+    with psycopg.connect(db_url) as other, psycopg.connect(db_url) as connection:
+        other.execute("SELECT txid_current()")
+        held = f"{end} FROM ({query}) AS found WHERE pid = {other.info.backend_pid}"
+        assert connection.execute(held.encode()).fetchall() == [(True,)]
+        with pytest.raises(psycopg.OperationalError):
+            other.execute("SELECT")
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/sql.md"])
 def test_psql_shows_what_each_column_is(page: str, db_url: str, tmp_path: Path) -> None:
     describe = span(page, r"\d+ ")
