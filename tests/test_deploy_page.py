@@ -21,7 +21,7 @@ from app.settings import Settings, variable
 from app.telemetry import metrics
 from app.worker.attempt import Outcome
 from app.worker.runner import UNWIND_SECONDS
-from tests.support.deploy_page import IMAGE, compose, objects, rules, units
+from tests.support.deploy_page import IMAGE, compose, objects, rules, sections, units
 from tests.support.pages import block, span
 from tests.test_image import last, stages
 
@@ -127,6 +127,13 @@ def test_selectors_find_what_they_select() -> None:
     [policy] = objects("NetworkPolicy")
     [matched] = policy["spec"]["podSelector"]["matchExpressions"]
     assert sorted(matched["values"]) == sorted(each[matched["key"]] for each in labels)
+
+
+def test_the_pooler_is_the_kind_that_the_page_speaks_of_and_leads_to_one_database() -> None:
+    pooler = sections("pgbouncer.ini")
+    assert list(pooler["databases"]) == ["perdure"]
+    assert pooler["pgbouncer"].keys() == {"pool_mode", "max_client_conn", "default_pool_size"}
+    assert pooler["pgbouncer"]["pool_mode"] == "transaction"
 
 
 def test_the_queries_run(db_url: str) -> None:
