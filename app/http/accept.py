@@ -6,7 +6,6 @@ The protocol asks clients to name both. Those that name one get that one, and th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,17 +26,13 @@ class Accept:
     sse: bool
 
 
-def read_accept(headers: Iterable[str]) -> Accept:
-    """Read a request's `Accept` headers; without any, or with none but empty ones, all is accepted.
+@lru_cache(maxsize=256)
+def read_accept(value: str | None) -> Accept:
+    """Read a request's `Accept` headers, joined; without any, or with none but empty ones, all is accepted.
 
     What is malformed matches nothing.
     """
-    return _read(",".join(headers))
-
-
-@lru_cache(maxsize=256)
-def _read(value: str) -> Accept:
-    if not value.strip(" \t,"):
+    if value is None or not value.strip(" \t,"):
         return Accept(json=True, sse=True)
     ranges = [found for part in _RANGE.findall(value) if (found := _range(part))]
     return Accept(json=_takes(ranges, JSON), sse=_takes(ranges, SSE))

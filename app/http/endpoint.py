@@ -10,17 +10,14 @@ from app.domain.principal import Principal
 from app.errors import ErrorKind, InsufficientScope, Refusal
 from app.http.accept import JSON, SSE, Accept, read_accept
 from app.http.auth.access import Access
-from app.http.replies import Rejected, accepted, failure, success
+from app.http.replies import Rejected, accepted, failure
 from app.http.stopping import OpenRequests
 from app.http.streams import KEEPALIVE_SECONDS, WRITE_SECONDS, Exchange
 from app.methods.call import Call, unheard
 from app.methods.dispatch import Methods
-from app.wire.envelope import Message, printable, read_message
+from app.wire.envelope import Message, printable, read_message, result_body
+from app.wire.headers import Head
 from app.wire.revisions import read_context
-
-METHOD = web.RequestKey("method", str)
-"""What a request is, for its log line."""
-
 
 STREAMED = {"tools/call": 1.0, "subscriptions/listen": 3.0}
 """The methods that can take long, and so may be answered with a stream; and how many times as long as usual it may be
@@ -55,46 +52,56 @@ class Endpoint:
         self._keepalive_seconds, self._write_seconds = keepalive_seconds, write_seconds
         self._open = OpenRequests()
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request; whatever goes wrong, the answer is an HTTP response with a JSON-RPC error."""
-        accept = read_accept(request.headers.getall("Accept", ()))
+    async def handle(self, request: web.BaseRequest, head: Head) -> tuple[web.StreamResponse, str]:
+        """Answer a request; whatever goes wrong, the answer is an HTTP response with a JSON-RPC error.
+
+        Args:
+            head: the request's headers.
+
+        Returns:
+            What was or is to be sent, and what the request is called in the log.
+        """
+        accept = read_accept(head.get("accept"))
         exchange = Exchange(
-            request, accept, keepalive_seconds=self._keepalive_seconds, write_seconds=self._write_seconds
+            request, head, accept, keepalive_seconds=self._keepalive_seconds, write_seconds=self._write_seconds
         )
-        return await exchange.end(await self._response(request, accept, exchange))
+        answer, method = await self._answer(request, head, accept, exchange)
+        return await exchange.end(answer), method
 
     async def stop(self, grace_seconds: float) -> None:
         """Let the requests that are being answered end, and end those that take longer than this."""
         self._methods.stop()
         await self._open.end(grace_seconds)
 
-    async def _response(self, request: web.Request, accept: Accept, exchange: Exchange) -> web.Response:
-        message = None
+    async def _answer(
+        self, request: web.BaseRequest, head: Head, accept: Accept, exchange: Exchange
+    ) -> tuple[bytes | web.Response, str]:
+        message, name = None, request.method
         try:
             async with self._open.until_stopped():
                 principal = await self._access.principal(request)
-                _check_head(request, accept)
+                _check_head(request, head, accept)
                 message = read_message(await _body(request, self._body_seconds))
-                request[METHOD] = printable(message.method, 64)
-                return await self._answer(message, request, principal, exchange)
+                name = printable(message.method, 64)
+                return await self._result(message, head, principal, exchange), name
         except InsufficientScope as lacking:
-            return failure(self._access.insufficient(lacking), message, request.headers)
+            return failure(self._access.insufficient(lacking), message, head), name
         except Exception as error:  # noqa: BLE001  # failure() logs what it does not expect
-            return failure(error, message, request.headers)
+            return failure(error, message, head), name
 
-    async def _answer(
-        self, message: Message, request: web.Request, principal: Principal, exchange: Exchange
-    ) -> web.Response:
-        context = read_context(message, request.headers, lenient_task_names=self._lenient_task_names)
+    async def _result(
+        self, message: Message, head: Head, principal: Principal, exchange: Exchange
+    ) -> bytes | web.Response:
+        context = read_context(message, head, lenient_task_names=self._lenient_task_names)
         if message.id is None:
             return self._notified(message)
         call = Call(message, context, principal, exchange.notify if exchange.streams else unheard)
         patience = STREAMED.get(message.method)
         if patience is None:
-            return success(message.id, await self._methods.answer(call))
+            return result_body(message.id, await self._methods.answer(call))
         exchange.begin(patience=patience)
         try:
-            return success(message.id, await self._methods.answer(call))
+            return result_body(message.id, await self._methods.answer(call))
         finally:
             await exchange.finish()
 
@@ -105,10 +112,13 @@ class Endpoint:
         return accepted()
 
 
-async def _body(request: web.Request, seconds: float) -> bytes:
+async def _body(request: web.BaseRequest, seconds: float) -> bytes:
     try:
         if request.content.is_eof():  # it came with the head, as most do
-            return await request.read()
+            body = request.content.read_nowait()
+            if len(body) > request.client_max_size:
+                raise _too_large(request)
+            return body
         async with asyncio.timeout(seconds):
             return await request.read()
     except TimeoutError:
@@ -119,15 +129,16 @@ async def _body(request: web.Request, seconds: float) -> bytes:
         raise Refusal(ErrorKind.PARSE, "Parse error: the body cannot be decoded as its headers say") from None
 
 
-def _check_head(request: web.Request, accept: Accept) -> None:
+def _check_head(request: web.BaseRequest, head: Head, accept: Accept) -> None:
     """Refuse what no body could make right."""
     if request.method != "POST":
         raise Rejected(405, "Method not allowed: send messages with POST", {"Allow": "POST"})
-    if request.content_type != "application/json":
-        raise Rejected(415, "Unsupported media type: the Content-Type must be application/json")
-    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
-        raise Rejected(415, "Unsupported media type: JSON is sent in UTF-8")
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+    if head.get("content-type") != JSON:  # as most send it
+        if request.content_type != JSON:
+            raise Rejected(415, f"Unsupported media type: the Content-Type must be {JSON}")
+        if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
+            raise Rejected(415, "Unsupported media type: JSON is sent in UTF-8")
+    if head.get("content-encoding", "identity").lower() != "identity":
         raise Rejected(415, "Unsupported media type: send messages without a Content-Encoding")
     if not (accept.json or accept.sse):
         raise Rejected(406, f"Not acceptable: the Accept header must take {JSON} or {SSE}")
@@ -135,5 +146,5 @@ def _check_head(request: web.Request, accept: Accept) -> None:
         raise _too_large(request)
 
 
-def _too_large(request: web.Request) -> Rejected:
+def _too_large(request: web.BaseRequest) -> Rejected:
     return Rejected(413, f"Content too large: a message may have {request.client_max_size} bytes")

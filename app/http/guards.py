@@ -7,9 +7,11 @@ Such a page gives itself away by its `Origin`, and after DNS rebinding by the `H
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import lru_cache
 from ipaddress import ip_address
+
+from app.wire.headers import Head
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ANY = "*"
@@ -40,14 +42,14 @@ class Guard:
         self._hosts = LOCAL | {host.lower() for host in hosts}
         self._origins = {origin.lower().rstrip("/") for origin in origins}
 
-    def objection(self, headers: Mapping[str, str]) -> str | None:
+    def objection(self, head: Head) -> str | None:
         """Why a request with these headers is refused, None for one that is not."""
-        host = headers.get("Host", "").lower()
+        host = head.get("host", "").lower()
         if not self._is_known(host):
             return "Forbidden: this server is not known by the name in the Host header"
-        origin = headers.get("Origin", "").lower()
+        origin = head.get("origin", "").lower()
         own = self._pages and origin in (f"http://{host}", f"https://{host}")
-        if "Origin" in headers and not own and not self._is_allowed(origin):
+        if "origin" in head and not own and not self._is_allowed(origin):
             return "Forbidden: pages of this Origin may not call this server"
         return None
 

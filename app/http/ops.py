@@ -16,6 +16,7 @@ from app.http import connections
 from app.http.guards import Guard
 from app.http.origins import name_server
 from app.http.readiness import Readiness
+from app.wire.headers import Head
 
 log = structlog.get_logger(__name__)
 
@@ -92,7 +93,7 @@ def _fresh(response: web.Response) -> web.Response:
 def _guarded(guard: Guard) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        objection = guard.objection(request.headers)
+        objection = guard.objection(Head(request.headers.items()))
         if objection is not None:
             raise web.HTTPForbidden(text=objection)
         return await handler(request)

@@ -9,8 +9,7 @@ import re
 
 from aiohttp import hdrs, web
 
-FOREIGN = web.RequestKey("foreign", bool)
-"""Set on a request that comes from the wrong place."""
+from app.wire.headers import Head
 
 PREFLIGHT_SECONDS = "600"
 """How long a browser may remember the answer."""
@@ -24,7 +23,7 @@ EXPOSED = "WWW-Authenticate, Retry-After"
 _NAMES = re.compile(r"[A-Za-z0-9_, -]{0,2048}")
 
 
-def preflight(request: web.Request) -> web.Response | None:
+def preflight(request: web.BaseRequest) -> web.Response | None:
     """The answer to a browser that asks whether a page may send its request; None for any other request."""
     if request.method != hdrs.METH_OPTIONS or hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
         return None
@@ -32,22 +31,22 @@ def preflight(request: web.Request) -> web.Response | None:
     headers = {
         hdrs.ACCESS_CONTROL_ALLOW_METHODS: hdrs.METH_POST,
         hdrs.ACCESS_CONTROL_MAX_AGE: PREFLIGHT_SECONDS,
+        hdrs.SERVER: SERVER,
     }
     if _NAMES.fullmatch(names):  # arguments are mirrored into headers whose names only tools know
         headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = names
     return web.Response(status=204, headers=headers)
 
 
-async def name_server(_: web.Request, response: web.StreamResponse) -> None:
+async def name_server(_: web.BaseRequest, response: web.StreamResponse) -> None:
     """Say who answers, and no more."""
     response.headers[hdrs.SERVER] = SERVER
 
 
-async def finish_head(request: web.Request, response: web.StreamResponse) -> None:
-    """Name the server, and let the page that asked read what comes back; never with a cookie's rights."""
-    response.headers[hdrs.SERVER] = SERVER
-    origin = request.headers.get(hdrs.ORIGIN)
-    if origin is not None and FOREIGN not in request and hdrs.ACCESS_CONTROL_ALLOW_ORIGIN not in response.headers:
+def let_read(head: Head, response: web.StreamResponse) -> None:
+    """Let the page that asked read what comes back; never with a cookie's rights."""
+    origin = head.get("origin")
+    if origin is not None and hdrs.ACCESS_CONTROL_ALLOW_ORIGIN not in response.headers:
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
         response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = EXPOSED
         response.headers.add(hdrs.VARY, hdrs.ORIGIN)

@@ -6,16 +6,18 @@ import asyncio
 import time
 from typing import cast
 
-from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 
 from app.http import connections
 from app.http.auth.metadata import ResourceMetadata
-from app.http.endpoint import METHOD, Endpoint
+from app.http.endpoint import Endpoint
 from app.http.guards import Guard
-from app.http.origins import FOREIGN, finish_head, preflight
+from app.http.origins import let_read, preflight
 from app.http.replies import Rejected, failure
 from app.telemetry import logs
+from app.wire.headers import Head
 
 PATH = "/mcp"
 MAX_BODY = 4 * 1024 * 1024
@@ -23,6 +25,8 @@ MAX_BODY = 4 * 1024 * 1024
 
 MAX_CONNECTIONS = 10_000
 IDLE_SECONDS = 75.0
+LAST_SECONDS = 0.1
+"""For requests that have not ended though they were told to, and were given their time."""
 
 
 class Server:
@@ -49,28 +53,11 @@ class Server:
         idle_seconds: float = IDLE_SECONDS,
         grace_seconds: float = 10.0,
     ) -> None:
-        app = web.Application(client_max_size=max_body, middlewares=[log_requests, _guarded(guard or Guard())])
-        app.router.add_route("*", PATH, endpoint.handle, expect_handler=_go_on)
-        if metadata is not None:
-            metadata.add_to(app)
-
-        async def end_requests(_: web.Application) -> None:
-            await endpoint.stop(grace_seconds)
-
-        app.on_shutdown.append(end_requests)
-        app.on_response_prepare.append(finish_head)
-        self._max_connections = max_connections
+        self._endpoint, self._guard, self._metadata = endpoint, guard or Guard(), metadata
+        self._max_connections, self._max_body = max_connections, max_body
+        self._idle_seconds, self._grace_seconds = idle_seconds, grace_seconds
         self._listening: asyncio.Server | None = None
-        # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handler_cancellation=True,
-            keepalive_timeout=idle_seconds,
-            shutdown_timeout=0.1,  # for what has not ended though it was told to, and was given its time
-            logger=connections.logger,
-            auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
-        )
+        self._server: web.Server | None = None
 
     async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
         """Listen; returns the port, which the system chose if 0 was given.
@@ -81,15 +68,20 @@ class Server:
         Raises:
             OSError: the address cannot be had.
         """
-        await self._runner.setup()
-        try:
-            loop = asyncio.get_running_loop()
-            self._listening = await loop.create_server(
-                self._connect, host, port, backlog=1024, reuse_address=True, reuse_port=reuse_port
-            )
-        except BaseException:
-            await self._runner.cleanup()
-            raise
+        loop = asyncio.get_running_loop()
+        # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.
+        self._server = web.Server(
+            self._handle,
+            request_factory=self._request,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=self._idle_seconds,
+            logger=connections.logger,
+            auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
+        )
+        self._listening = await loop.create_server(
+            self._connect, host, port, backlog=1024, reuse_address=True, reuse_port=reuse_port
+        )
         bound: int = self._listening.sockets[0].getsockname()[1]
         return bound
 
@@ -97,14 +89,59 @@ class Server:
         """Take no further request, and let those that are being answered end."""
         if self._listening is not None:
             self._listening.close()
-        await self._runner.cleanup()
+        if self._server is not None:
+            await asyncio.sleep(0)  # those that have come begin
+            self._server.pre_shutdown()
+            await self._endpoint.stop(self._grace_seconds)
+            await self._server.shutdown(LAST_SECONDS)
 
     def _connect(self) -> asyncio.BaseProtocol:
         """What speaks with a client that has just connected."""
-        server = self._runner.server
-        if server is None or len(server.connections) >= self._max_connections:
+        if self._server is None or len(self._server.connections) >= self._max_connections:
             return _Full()
-        return server()
+        return self._server()
+
+    def _request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self._max_body)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request, with one line in the log: never a task's id, an argument, or who called."""
+        started = time.perf_counter()
+        status, method = 499, request.method  # the client left
+        try:
+            response, method = await self._response(request)
+            status = response.status
+        finally:
+            milliseconds = round((time.perf_counter() - started) * 1000, 1)
+            logs.line(__name__, "request", method=method, status=status, ms=milliseconds)
+        return response
+
+    async def _response(self, request: web.BaseRequest) -> tuple[web.StreamResponse, str]:
+        head = Head(request.headers.items())
+        if (objection := self._guard.objection(head)) is not None:
+            return failure(Rejected(403, objection), None, head), request.method
+        if "expect" in head and not await _goes_on(request, head["expect"]):
+            refusal = Rejected(417, "Expectation failed: only 100-continue is known")
+        elif (response := preflight(request)) is not None:
+            let_read(head, response)
+            return response, request.method
+        elif request.path == PATH:
+            return await self._endpoint.handle(request, head)
+        elif self._metadata is not None and (document := self._metadata.answer(request)) is not None:
+            return document, request.method
+        else:
+            refusal = Rejected(404, f"Not found: messages are sent to {PATH}")
+        response = failure(refusal, None, head)
+        let_read(head, response)
+        return response, request.method
 
 
 class _Full(asyncio.Protocol):
@@ -119,41 +156,10 @@ class _Full(asyncio.Protocol):
         writing.close()
 
 
-@web.middleware
-async def log_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """One line a request: never a task's id, an argument, or who called."""
-    started = time.perf_counter()
-    status = 499  # the client left
-    try:
-        response = await handler(request)
-        status = response.status
-    except web.HTTPException as error:
-        status = error.status
-        raise
-    else:
-        return response
-    finally:
-        milliseconds = round((time.perf_counter() - started) * 1000, 1)
-        logs.line(__name__, "request", method=request.get(METHOD, request.method), status=status, ms=milliseconds)
-
-
-async def _go_on(request: web.Request) -> web.StreamResponse | None:
-    """Let a client that waits for that send its body. aiohttp's own answer to what else may be expected is a text, and
-    a fault of the server where the header holds bytes that are no UTF-8."""
-    if request.headers.get("Expect", "").lower() != "100-continue":
-        return failure(Rejected(417, "Expectation failed: only 100-continue is known"), None, request.headers)
+async def _goes_on(request: web.BaseRequest, expected: str) -> bool:
+    """Let a client that waits for that send its body. What else may be expected is not known."""
+    if expected.lower() != "100-continue":
+        return False
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     request.writer.output_size = 0  # the response itself has not begun
-    return None
-
-
-def _guarded(guard: Guard) -> Middleware:
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        objection = guard.objection(request.headers)
-        if objection is not None:
-            request[FOREIGN] = True
-            return failure(Rejected(403, objection), None, request.headers)
-        return preflight(request) or await handler(request)
-
-    return check
+    return True

@@ -16,7 +16,10 @@ from aiohttp import web
 
 from app.domain.task import Json
 from app.http.accept import SSE, Accept
+from app.http.origins import SERVER, let_read
+from app.http.replies import Whole, result
 from app.methods.call import carry_through
+from app.wire.headers import Head
 
 KEEPALIVE_SECONDS = 5.0
 """Silence after which a stream says that it lives: hosts in wide use give up after 60 s without a byte."""
@@ -27,7 +30,7 @@ WRITE_SECONDS = 30.0
 AT_ONCE = 16_384
 """Bytes of a reply that a connection takes without waiting for its client."""
 
-_HEADERS = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_HEADERS = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no", "Server": SERVER}
 _KEEPALIVE = b": keep-alive\n\n"
 
 
@@ -35,6 +38,7 @@ class Exchange:
     """A request and its reply, whichever form it takes.
 
     Args:
+        head: the request's headers.
         accept: the forms that the client takes.
         keepalive_seconds: silence after which a stream carries a comment; the first one opens it.
         write_seconds: how long a client may take nothing.
@@ -42,13 +46,14 @@ class Exchange:
 
     def __init__(
         self,
-        request: web.Request,
+        request: web.BaseRequest,
+        head: Head,
         accept: Accept,
         *,
         keepalive_seconds: float = KEEPALIVE_SECONDS,
         write_seconds: float = WRITE_SECONDS,
     ) -> None:
-        self._request, self._accept, self._transport = request, accept, request.transport
+        self._request, self._head, self._accept, self._transport = request, head, accept, request.transport
         self._keepalive_seconds, self._write_seconds = keepalive_seconds, write_seconds
         self._stream: web.StreamResponse | None = None
         self._streaming = False
@@ -89,21 +94,31 @@ class Exchange:
         """
         await self._write(_event(message.encode()))
 
-    async def end(self, response: web.Response) -> web.StreamResponse:
-        """Send the response, as the last event if there is a stream, and say what was sent."""
-        body = response.body if isinstance(response.body, bytes) else b""
-        plain = self._stream is None and (response.status != 200 or self._accept.json)
+    async def end(self, answer: bytes | web.Response) -> web.StreamResponse:
+        """Send the answer, as the last event if there is a stream, and say what was sent.
+
+        Args:
+            answer: the message with a result, or any other response.
+        """
+        if isinstance(answer, bytes):
+            body, plain = answer, self._stream is None and self._accept.json
+        else:
+            body = answer.body if isinstance(answer.body, bytes) else b""
+            plain = self._stream is None and (answer.status != 200 or self._accept.json)
         if plain and len(body) <= AT_ONCE and not self._writing.locked() and self._is_idle():
-            return response  # aiohttp sends it, and has nothing to wait for
+            if isinstance(answer, bytes) and Whole.fits(self._request, self._head):
+                return Whole(answer)
+            return self._finished(answer)  # aiohttp sends it, and has nothing to wait for
         async with self._writing, self._written():
             if self._stream is not None or not plain:
                 stream = await self._open()
                 await stream.write(_event(body))
                 await stream.write_eof()
-            else:
-                await response.prepare(self._request)
-                await response.write_eof()
-        return self._stream or response
+                return stream
+            response = self._finished(answer)
+            await response.prepare(self._request)
+            await response.write_eof()
+        return response
 
     def _grow_old(self, seconds: float) -> None:
         """The first silence is over: most requests have been answered before."""
@@ -136,8 +151,14 @@ class Exchange:
     async def _open(self) -> web.StreamResponse:
         if self._stream is None:
             self._stream = web.StreamResponse(headers=_HEADERS)
+            let_read(self._head, self._stream)
             await self._stream.prepare(self._request)
         return self._stream
+
+    def _finished(self, answer: bytes | web.Response) -> web.Response:
+        response = result(answer) if isinstance(answer, bytes) else answer
+        let_read(self._head, response)
+        return response
 
     @asynccontextmanager
     async def _written(self) -> AsyncIterator[None]:

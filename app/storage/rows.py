@@ -12,6 +12,9 @@ from app.domain.task import Claim, Json, NewTask, Question, Reply, Status, Task,
 
 Record = asyncpg.Record
 
+_STATUSES = {status.value: status for status in Status}
+_REPLIES = {reply.value: reply for reply in Reply}
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
@@ -50,9 +53,9 @@ def task(row: Record) -> Task:
         task_id=row["task_id"],
         owner=row["owner"],
         tool=row["tool"],
-        status=Status(row["status"]),
+        status=_STATUSES[row["status"]],
         status_message=row["status_message"],
-        reply=Reply(row["reply"]),
+        reply=_REPLIES[row["reply"]],
         epoch=row["epoch"],
         version=row["version"],
         ttl_ms=row["ttl_ms"],

@@ -5,7 +5,9 @@ Rules that all of them keep:
     - the task's row is locked first, then its children are written; many rows are locked in the order of their ids;
     - no statement decides from a child table that it would have to lock: `questions_open` on the row does;
     - `version` and `updated_at` change when a client can see the difference, and only then;
-    - an attempt's write is fenced by task, epoch, worker and `status = 'working'`.
+    - an attempt's write is fenced by task, epoch, worker and `status = 'working'`;
+    - what is asked of a task beside its id is written `(…) IS TRUE` where an index has it: a plan that was made while
+      the tables were small would go through all rows of a worker or an owner, dead ones too, for the one that is meant.
 
 `held` is the fence: it locks the row and sees its newest version, or gives no row. `at` is the time that the
 transition writes everywhere, always later than the row's last one.
@@ -30,7 +32,7 @@ held AS MATERIALIZED (
     SELECT t.task_id, t.worker_id, t.epoch, t.started_at, t.status_message, t.cancel_requested_at,
         t.created_at, t.ttl_ms, {_AT}
     FROM perdure.tasks AS t
-    WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
+    WHERE t.task_id = $1 AND t.epoch = $2 AND (t.worker_id = $3) IS TRUE AND t.status = 'working'
     FOR NO KEY UPDATE
 )"""
 
@@ -49,7 +51,7 @@ ANSWER = f"""
 WITH parked AS MATERIALIZED (
     SELECT t.task_id, t.created_at, t.ttl_ms, {_AT}
     FROM perdure.tasks AS t
-    WHERE t.task_id = $1 AND t.owner = $2 AND t.status = 'input_required'
+    WHERE t.task_id = $1 AND (t.owner = $2) IS TRUE AND t.status = 'input_required'
     FOR NO KEY UPDATE
 ), given AS (
     INSERT INTO perdure.task_input_responses (task_id, key, response, answered_at)
@@ -90,7 +92,7 @@ def cancel(which: str) -> str:
 WITH h AS MATERIALIZED (
     SELECT t.task_id, t.created_at, t.ttl_ms, {_AT}
     FROM perdure.tasks AS t
-    WHERE t.finished_at IS NULL AND {which}
+    WHERE (t.finished_at IS NULL) IS TRUE AND {which}
     FOR NO KEY UPDATE
 )
 UPDATE perdure.tasks AS t
@@ -112,7 +114,7 @@ RETURNING {TASK}"""
 
 
 # $1 task_id $2 owner $3 how its caller must be answered for it to be cancelled, or NULL.
-CANCEL = cancel("t.task_id = $1 AND t.owner = $2 AND t.reply = coalesce($3, t.reply)")
+CANCEL = cancel("t.task_id = $1 AND (t.owner = $2) IS TRUE AND t.reply = coalesce($3, t.reply)")
 
 # $1 worker_id $2 tools $3 limit. Index tasks_ready: the heads of each tool and priority, so that rows which this
 # worker may not take are never stepped over. `now()`, because no index can use clock_timestamp(). Never waits for a
@@ -235,7 +237,7 @@ def _status(message: str, progress: str, total: str) -> str:
 STATUS = f"""
 UPDATE perdure.tasks AS t
 SET {_status("$4", "$5::float8", "$6::float8")}
-WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
+WHERE t.task_id = $1 AND t.epoch = $2 AND (t.worker_id = $3) IS TRUE AND t.status = 'working'
 RETURNING {TASK}"""
 
 # $1 task_ids $2 epochs $3 worker_ids $4 messages $5 progress $6 totals: as STATUS, for those of them that nobody locks.
@@ -244,7 +246,7 @@ WITH held AS MATERIALIZED (
     SELECT t.task_id, w.message, w.progress, w.total
     FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::text[], $5::float8[], $6::float8[])
         AS w (task_id, epoch, worker_id, message, progress, total)
-    JOIN perdure.tasks AS t ON t.task_id = w.task_id AND t.epoch = w.epoch AND t.worker_id = w.worker_id
+    JOIN perdure.tasks AS t ON t.task_id = w.task_id AND t.epoch = w.epoch AND (t.worker_id = w.worker_id) IS TRUE
     WHERE t.status = 'working'
     ORDER BY t.task_id
     FOR NO KEY UPDATE OF t SKIP LOCKED
@@ -259,7 +261,7 @@ RETURNING {TASK}"""
 DETACH = f"""
 UPDATE perdure.tasks AS t
 SET reply = 'task'
-WHERE t.task_id = $1 AND t.epoch = $2 AND t.worker_id = $3 AND t.status = 'working'
+WHERE t.task_id = $1 AND t.epoch = $2 AND (t.worker_id = $3) IS TRUE AND t.status = 'working'
 RETURNING {TASK}"""
 
 # $1 task_id $2 owner. A question that is open can from now on be answered for as long as the tool lets it.
@@ -267,7 +269,7 @@ DETACH_FOR = f"""
 WITH h AS MATERIALIZED (
     SELECT t.task_id, t.created_at, t.ttl_ms, t.status, {_AT}
     FROM perdure.tasks AS t
-    WHERE t.task_id = $1 AND t.owner = $2 AND t.finished_at IS NULL AND t.reply = 'request'
+    WHERE t.task_id = $1 AND (t.owner = $2) IS TRUE AND (t.finished_at IS NULL) IS TRUE AND t.reply = 'request'
     FOR NO KEY UPDATE
 )
 UPDATE perdure.tasks AS t
@@ -309,7 +311,7 @@ FINISH_MANY = f"""
 WITH held AS MATERIALIZED (
     SELECT t.task_id, t.epoch, t.created_at, t.ttl_ms, w.result, {_AT}
     FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::json[]) AS w (task_id, epoch, worker_id, result)
-    JOIN perdure.tasks AS t ON t.task_id = w.task_id AND t.epoch = w.epoch AND t.worker_id = w.worker_id
+    JOIN perdure.tasks AS t ON t.task_id = w.task_id AND t.epoch = w.epoch AND (t.worker_id = w.worker_id) IS TRUE
     WHERE t.status = 'working'
     ORDER BY t.task_id
     FOR NO KEY UPDATE OF t SKIP LOCKED
@@ -369,7 +371,7 @@ WITH held AS MATERIALIZED (
         t.created_at, t.ttl_ms, {_AT}
     FROM perdure.tasks AS t
     JOIN unnest($1::uuid[], $2::integer[]) AS w (task_id, epoch) ON w.task_id = t.task_id AND w.epoch = t.epoch
-    WHERE t.worker_id = $3 AND t.status = 'working'
+    WHERE (t.worker_id = $3) IS TRUE AND t.status = 'working'
     ORDER BY t.task_id
     FOR NO KEY UPDATE OF t
 ), attempt AS (
@@ -407,7 +409,7 @@ WITH h AS MATERIALIZED (
         END AS next
     FROM perdure.tasks AS t
     JOIN unnest($1::uuid[], $2::integer[], $3::uuid[]) AS l (task_id, epoch, worker_id)
-        ON l.task_id = t.task_id AND l.epoch = t.epoch AND l.worker_id = t.worker_id
+        ON l.task_id = t.task_id AND l.epoch = t.epoch AND (l.worker_id = t.worker_id) IS TRUE
     LEFT JOIN perdure.workers AS w ON w.worker_id = l.worker_id
     JOIN perdure.task_requests AS r ON r.task_id = t.task_id
     WHERE t.status = 'working'

@@ -6,6 +6,7 @@ password of a URL or a bearer token that ends up in a message, an error or a tra
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -13,6 +14,7 @@ import sys
 import time
 from contextlib import nullcontext, suppress
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from typing import Any, Literal
 
 import stamina.instrumentation
@@ -30,8 +32,40 @@ CACHED = True
 
 _QUIET = ("alembic", "asyncio")
 
-_plain_lines: logging.StreamHandler[Any] | None = None
+_plain_lines: _Lines | None = None
 """Where whole lines of JSON can be written; None while lines are made for people, or nothing is set up."""
+
+
+class _Lines(logging.StreamHandler[Any]):
+    """Writes what is logged, and whole lines that come on the event loop all together when it has gone round: a system
+    call for each would cost as much as a tenth of a request."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self._together: list[str] = []
+
+    def add(self, line: str) -> None:
+        """Write this line soon: before anything that is logged later, and when the process ends at the latest."""
+        self._together.append(line)
+        if len(self._together) > 1:
+            return
+        try:
+            asyncio.get_running_loop().call_soon(self.flush)
+        except RuntimeError:  # a thread
+            self.flush()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record of the standard library's, or structlog's."""
+        self.flush()
+        super().emit(record)
+
+    def flush(self) -> None:
+        """Write what waits. As with all handlers of the standard library, a log that cannot be written ends nothing."""
+        with self.lock or nullcontext(), suppress(OSError, ValueError):
+            together, self._together = self._together, []
+            if together:
+                self.stream.write("".join(together))
+            self.stream.flush()
 
 
 def configure(style: Literal["console", "json"] | None = None, level: str = "info") -> None:
@@ -42,7 +76,7 @@ def configure(style: Literal["console", "json"] | None = None, level: str = "inf
         level: the least that is logged.
     """
     global _plain_lines
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Lines()
     style = style or ("console" if sys.stderr.isatty() else "json")
     handler.setFormatter(_formatter(style))
     _plain_lines = handler if style == "json" else None
@@ -81,11 +115,15 @@ def line(logger: str, event: str, **fields: str | float | None) -> None:
     now = time.time()
     stamp = f"{_second(int(now))}.{int(now % 1 * 1e6):06}Z"
     bound = structlog.contextvars.get_contextvars()
-    text = json.dumps({**bound, **fields, "event": event, "logger": logger, "level": "info", "timestamp": stamp})
-    # As with every handler of the standard library: a log that cannot be written ends nothing.
-    with _plain_lines.lock or nullcontext(), suppress(OSError, ValueError):
-        _plain_lines.stream.write(f"{text}\n")
-        _plain_lines.flush()
+    said = "".join([f"{_json(name)}: {_json(value)}, " for name, value in {**bound, **fields}.items()])
+    last = f'"event": {_json(event)}, "logger": {_json(logger)}, "level": "info", "timestamp": "{stamp}"'
+    _plain_lines.add(f"{{{said}{last}}}\n")
+
+
+def _json(value: Any) -> str:
+    if type(value) is str:
+        return encode_basestring_ascii(value)
+    return repr(value) if type(value) in (int, float) else json.dumps(value)
 
 
 @lru_cache(maxsize=2)

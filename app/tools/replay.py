@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NoReturn, TypeVar
 
 import pydantic_core
@@ -92,7 +93,7 @@ class Replay:
         self._store = store
         self._transactions = transactions
         self._task_required = task_required
-        self._reports = Reports(self._store_report, self.stale)
+        self._reports = Reports(partial(_store_report, store, claim), self.stale)
         self._used: set[tuple[str, str]] = set()
         self._pending: dict[str, Question] = {}
         self._busy = 0
@@ -255,9 +256,6 @@ class Replay:
             self.stale.set()
         return await self._wait()
 
-    async def _store_report(self, report: Report) -> None:
-        await self._store.status(self.claim, report.message, report.progress, report.total)
-
     async def _require(self, request: dict[str, Any]) -> None:
         """Refuse a question that this client cannot be asked (Multi Round-Trip Requests).
 
@@ -301,6 +299,10 @@ class Replay:
     def _capabilities(self) -> dict[str, Any]:
         declared: dict[str, Any] = json.loads(self.claim.capabilities)
         return declared
+
+
+async def _store_report(store: Store, claim: Claim, report: Report) -> None:
+    await store.status(claim, report.message, report.progress, report.total)
 
 
 def memo(name: str, value: Any) -> Json:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
+from app.domain.task import Json
 from app.errors import InvalidArguments
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.docstrings import read_docstring
@@ -63,19 +64,23 @@ class Inputs:
         Raises:
             InvalidArguments: they do not fit; the message names the fields and never repeats a value.
         """
-        if reason := self._validator.check(arguments):
+        try:
+            text = written(arguments)
+        except ValueError as flaw:
+            raise InvalidArguments(str(flaw)) from None
+        if reason := self._validator.misfit(arguments, text):
             raise InvalidArguments(reason)
         try:
-            model = self._read(arguments)
+            model = self._read(arguments, text)
         except ValidationError as error:
             reasons = [located(e["loc"], e["msg"]) for e in error.errors(include_url=False, include_input=False)]
             raise InvalidArguments("; ".join(reasons[:_LISTED])) from None
         return {name: getattr(model, field) for field, name in self._names.items()}
 
-    def _read(self, arguments: dict[str, Any]) -> BaseModel:
+    def _read(self, arguments: dict[str, Any], text: Json) -> BaseModel:
         """Read strictly, as JSON; where that fails, with 1.0 for 1, which JSON Schema takes for an integer."""
         try:
-            return self._model.model_validate_json(written(arguments), strict=True)
+            return self._model.model_validate_json(text, strict=True)
         except ValidationError:
             return self._model.model_validate_json(written(_whole(arguments)), strict=True)
 

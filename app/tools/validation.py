@@ -119,9 +119,12 @@ class SchemaValidator:
     def check(self, value: Any) -> str | None:
         """Say which fields of a JSON value do not fit and why, None where it fits. Never repeats a value."""
         try:
-            text = written(value)
+            return self.misfit(value, written(value))
         except ValueError as flaw:
             return str(flaw)
+
+    def misfit(self, value: Any, text: Json) -> str | None:
+        """As `check`, for a value that has been `written` already, as this text."""
         if self._validator.is_valid(value):
             return None
         errors = self._validator.iter_errors(value) if len(text) < _LIST_BELOW else self._first(value)

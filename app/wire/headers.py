@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from app.errors import ErrorKind, Refusal
@@ -14,22 +14,31 @@ METHOD_HEADER = "Mcp-Method"
 NAME_HEADER = "Mcp-Name"
 PARAMETER_PREFIX = "Mcp-Param-"
 
+_VERSION, _METHOD, _NAME = VERSION_HEADER.lower(), METHOD_HEADER.lower(), NAME_HEADER.lower()
+_PREFIX = PARAMETER_PREFIX.lower()
+
 _NAMED_BY = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
 _SENTINEL, _END = "=?base64?", "?="
 
 
-def header(headers: Mapping[str, str], name: str) -> str | None:
-    """One header's value; repeated ones joined as HTTP joins them, so that none can hide behind another."""
-    value = headers.get(name)
-    if value is not None and hasattr(headers, "getall"):
-        value = ", ".join(headers.getall(name))
-    return None if value is None else value.strip(" \t")
+class Head(dict[str, str]):
+    """The headers of a request by their names in lower case, read once; repeated ones are joined as HTTP joins them,
+    so that none can hide behind another."""
 
+    def __init__(self, headers: Iterable[tuple[str, str]] = ()) -> None:
+        super().__init__()
+        for given, value in headers:
+            name, value = given.lower(), value.strip(" \t")
+            self[name] = f"{self[name]}, {value}" if name in self else value
 
-def parameter_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The `Mcp-Param-*` headers, not decoded, by the rest of their names in lower case."""
-    names = {name.lower() for name in headers if name.lower().startswith(PARAMETER_PREFIX.lower())}
-    return {name[len(PARAMETER_PREFIX) :]: header(headers, name) or "" for name in names}
+    @property
+    def version(self) -> str | None:
+        """The protocol version that it declares."""
+        return self.get(_VERSION)
+
+    def parameters(self) -> dict[str, str]:
+        """The `Mcp-Param-*` headers, not decoded, by the rest of their names."""
+        return {name[len(_PREFIX) :]: value for name, value in self.items() if name.startswith(_PREFIX)}
 
 
 def decode_header(value: str) -> str:
@@ -48,7 +57,7 @@ def decode_header(value: str) -> str:
         raise ValueError("which is not the Base64 of UTF-8 text") from None
 
 
-def check_routing(message: Message, headers: Mapping[str, str], *, strict: bool, lenient_task_names: bool) -> None:
+def check_routing(message: Message, head: Head, *, strict: bool, lenient_task_names: bool) -> None:
     """Compare `Mcp-Method` and `Mcp-Name` with the body (core, "Server Validation"; Tasks, "Routing Headers").
 
     Args:
@@ -58,7 +67,7 @@ def check_routing(message: Message, headers: Mapping[str, str], *, strict: bool,
     Raises:
         Refusal: HEADER_MISMATCH.
     """
-    method = header(headers, METHOD_HEADER)
+    method = head.get(_METHOD)
     if method is None and strict:
         mismatch(f"the header {METHOD_HEADER} is required")
     if method is not None and method != message.method:
@@ -66,7 +75,7 @@ def check_routing(message: Message, headers: Mapping[str, str], *, strict: bool,
     member = _NAMED_BY.get(message.method)
     if member is not None:
         required = strict and not (lenient_task_names and member == "taskId")
-        _check_name(header(headers, NAME_HEADER), member, message.params.get(member), required)
+        _check_name(head.get(_NAME), member, message.params.get(member), required)
 
 
 def mismatch(says: str) -> NoReturn:

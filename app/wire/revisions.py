@@ -7,14 +7,13 @@ Clients that open with `initialize` declare an older revision, in the header alo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
 from typing import Any, NoReturn, TypeVar
 
 from app.errors import ErrorKind, Refusal
 from app.wire.envelope import Message, printable
-from app.wire.headers import VERSION_HEADER, check_routing, header, mismatch, parameter_headers
+from app.wire.headers import VERSION_HEADER, Head, check_routing, mismatch
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 
@@ -22,7 +21,7 @@ _VERSION = "io.modelcontextprotocol/protocolVersion"
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 _IDEMPOTENCY = "dev.perdure/idempotencyKey"
-_IDEMPOTENCY_HEADER = "Idempotency-Key"
+_IDEMPOTENCY_HEADER = "idempotency-key"
 _KEY_CHARACTERS = 255
 _TRACE = {"traceparent": 256, "tracestate": 512, "baggage": 8192}
 """W3C trace context, and how many characters of each are carried on."""
@@ -127,21 +126,20 @@ class Context:
         return TASKS_EXTENSION in self.capabilities.get("extensions", ())
 
 
-def read_context(message: Message, headers: Mapping[str, str], *, lenient_task_names: bool = True) -> Context:
+def read_context(message: Message, head: Head, *, lenient_task_names: bool = True) -> Context:
     """Read and check a message's `_meta` and headers (core, "Request Metadata").
 
     What only requests must have is not asked of a notification. Of a request that declares an older revision, what
     the newer ones put into `_meta` is passed over: it declares no capabilities, whatever it sends.
 
     Args:
-        headers: finds names in any case; of a header that is repeated, all values count.
         lenient_task_names: accept `tasks/*` without `Mcp-Name` under 2026-07-28 too.
 
     Raises:
         Refusal: HEADER_MISMATCH, UNSUPPORTED_VERSION, or INVALID_PARAMS naming the field.
     """
     meta = _meta(message.params)
-    in_header, in_body = header(headers, VERSION_HEADER), _field(meta, _VERSION, str, "a string")
+    in_header, in_body = head.version, _field(meta, _VERSION, str, "a string")
     revision = _revision(in_header, in_body)
     about = {} if revision in LEGACY else meta
     strict = revision is Revision.V2026_07_28 and message.id is not None
@@ -149,26 +147,26 @@ def read_context(message: Message, headers: Mapping[str, str], *, lenient_task_n
         mismatch(f"the header {VERSION_HEADER} is required")
     if strict and in_body is None:
         _invalid(_VERSION, "is required")
-    check_routing(message, headers, strict=strict, lenient_task_names=lenient_task_names)
+    check_routing(message, head, strict=strict, lenient_task_names=lenient_task_names)
     return Context(
         revision=revision,
         declared=in_header if in_body is None else in_body,
         capabilities=_capabilities(about, strict),
         client_info=_client_info(about),
         progress_token=_progress_token(meta),
-        trace=_trace(meta, headers),
-        idempotency_key=_idempotency_key(meta, headers),
-        parameters=parameter_headers(headers),
+        trace=_trace(meta, head),
+        idempotency_key=_idempotency_key(meta, head),
+        parameters=head.parameters(),
     )
 
 
-def revision_of(message: Message | None, headers: Mapping[str, str]) -> Revision | None:
+def revision_of(message: Message | None, head: Head) -> Revision | None:
     """The revision whose numbers the error of a refused request carries; None for one that is not served.
 
     2026-07-28 named in either place decides, a request that names nothing is the draft's. Never raises.
     """
     meta = message.params.get("_meta") if message is not None else None
-    in_header, in_body = header(headers, VERSION_HEADER), meta.get(_VERSION) if isinstance(meta, dict) else None
+    in_header, in_body = head.version, meta.get(_VERSION) if isinstance(meta, dict) else None
     named = [name for name in (in_header, in_body) if isinstance(name, str)]
     if not named:
         return Revision.DRAFT
@@ -262,18 +260,18 @@ def _progress_token(meta: dict[str, Any]) -> str | int | None:
     return token
 
 
-def _trace(meta: dict[str, Any], headers: Mapping[str, str]) -> dict[str, str]:
+def _trace(meta: dict[str, Any], head: Head) -> dict[str, str]:
     """The trace context of `_meta`, or that of the headers where it has none. What is longer than W3C asks anybody to
     carry is left out."""
-    in_body = {key: _field(meta, key, str, "a string") for key in _TRACE}
-    sent = in_body if any(in_body.values()) else {key: header(headers, key) for key in _TRACE}
-    return {key: value for key, value in sent.items() if value and len(value) <= _TRACE[key]}
+    in_body = {key: value for key in _TRACE if (value := _field(meta, key, str, "a string"))}
+    sent = in_body or {key: value for key in _TRACE if (value := head.get(key))}
+    return {key: value for key, value in sent.items() if len(value) <= _TRACE[key]}
 
 
-def _idempotency_key(meta: dict[str, Any], headers: Mapping[str, str]) -> str | None:
-    in_header, in_body = header(headers, _IDEMPOTENCY_HEADER), _field(meta, _IDEMPOTENCY, str, "a string")
+def _idempotency_key(meta: dict[str, Any], head: Head) -> str | None:
+    in_header, in_body = head.get(_IDEMPOTENCY_HEADER), _field(meta, _IDEMPOTENCY, str, "a string")
     if in_header is not None and in_body is not None and in_header != in_body:
-        mismatch(f"{_IDEMPOTENCY_HEADER} is not the key that the body has")
+        mismatch("Idempotency-Key is not the key that the body has")
     key = in_header if in_body is None else in_body
     if key is not None and not 0 < len(key) <= _KEY_CHARACTERS:
         _invalid(_IDEMPOTENCY, f"must have 1 to {_KEY_CHARACTERS} characters")

@@ -7,7 +7,7 @@ import contextvars
 import json
 import random
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from enum import StrEnum
 from typing import Any
@@ -103,6 +103,8 @@ class Attempt:
         self._told = False
         self.outcome = Outcome.UNWRITTEN
         """How it ended, once it has."""
+        self.handler_ended: Callable[[], object] = _nothing
+        """Called when the handler has ended, before the end of the attempt is written."""
         self._cancel_seconds = cancel_seconds
         self._overdue = False
         self._pausing: asyncio.Task[list[Question]] | None = None
@@ -130,6 +132,7 @@ class Attempt:
         finally:
             for timer in self._timers:
                 timer.cancel()
+            self._replay.asked.rings = _nothing  # no cycle is left for the garbage collector
 
     def announce(self, reason: Stopping) -> None:
         """Let the handler see in `ctx.stopping` that it will be stopped, while it may still finish."""
@@ -160,9 +163,9 @@ class Attempt:
 
     async def _handler(self) -> Any:
         arguments = self._tool.bind(json.loads(self.claim.params)["arguments"])
-        capabilities = json.loads(self.claim.capabilities)
-        kind = ToolContext if self._tool.is_async else SyncToolContext
         if (parameter := self._tool.takes_context) is not None:
+            capabilities = json.loads(self.claim.capabilities)
+            kind = ToolContext if self._tool.is_async else SyncToolContext
             arguments[parameter] = kind(self._tool.name, self.claim.task.owner, capabilities, self._replay)
         try:
             if self._tool.is_async:
@@ -199,6 +202,7 @@ class Attempt:
 
     def _ended(self, _: asyncio.Task[Any]) -> None:
         self._over.set()
+        self.handler_ended()
 
     def _be_overdue(self) -> None:
         self._overdue = True
@@ -327,6 +331,10 @@ class Attempt:
         if self.claim.remaining_ms is not None:
             seconds = max(0.0, self.claim.remaining_ms / 1000)
             self._timers.append(asyncio.get_running_loop().call_later(seconds, self.stop, "deadline"))
+
+
+def _nothing() -> None:
+    """Nobody is to be told."""
 
 
 def _stands(outcome: Outcome, written: Task | list[Task]) -> Outcome:

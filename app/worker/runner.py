@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from app.worker.maintenance import expire, publish, purge, rescue
 from app.worker.maintenance.loop import repeat
 
 log = structlog.get_logger(__name__)
+_plain_log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
 UNWIND_SECONDS = 5.0
@@ -44,7 +46,7 @@ class Runner:
         registry: the tools that this worker runs; tasks of no other tool are touched.
         control: the tasks by connections of its own, so that busy handlers cannot starve claims and maintenance.
         listener: wakes the worker; None leaves it to the poll.
-        slots: how many tasks run at once.
+        slots: how many handlers run at once. What they came to is written while the next ones run.
         lease_seconds: how long the worker may be silent before others take its tasks.
         grace_seconds: how long running handlers may go on after a stop.
         poll_seconds: how often it looks for work without being woken.
@@ -81,6 +83,7 @@ class Runner:
         self._transactions = Transactions(database, connections=slots, idle_seconds=lease_seconds)
         self._executor = ThreadPoolExecutor(slots, thread_name_prefix="perdure-tool")
         self._running: dict[Key, Attempt] = {}
+        self._handling: set[Key] = set()
         self._newest: dict[UUID, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -88,6 +91,7 @@ class Runner:
         self._stopping = asyncio.Event()
         self._started = False
         self._claims_fail = False
+        self._more = True
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
         loop = asyncio.get_running_loop()
@@ -103,13 +107,13 @@ class Runner:
 
     @property
     def slots(self) -> int:
-        """How many attempts run at once at the most."""
+        """How many handlers run at once at the most."""
         return self._slots
 
     @property
     def running(self) -> int:
-        """How many attempts run."""
-        return len(self._running)
+        """How many handlers run."""
+        return len(self._handling)
 
     @property
     def obstacle(self) -> str | None:
@@ -164,7 +168,7 @@ class Runner:
     async def _claim_until_stopped(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            if self._heartbeat.alive and len(self._running) < self._slots:
+            if self._heartbeat.alive:
                 try:
                     await self._claim()
                     self._claims_fail = False
@@ -180,10 +184,17 @@ class Runner:
     async def _claim(self) -> None:
         """Claim what there are slots for, and start it."""
         async with self._claiming:
-            free = self._slots - len(self._running)
-            if free <= 0 or self._stopping.is_set():
+            # As many attempts again as there are slots may be without a handler, their ends being written.
+            free = min(self._slots - len(self._handling), 2 * self._slots - len(self._running))
+            if self._stopping.is_set():
                 return
-            for claim in await self._control.claim(self._heartbeat.worker_id, list(self._tools), free):
+            self._more = True
+            if free <= 0:
+                return
+            claims = await self._control.claim(self._heartbeat.worker_id, list(self._tools), free)
+            # What comes later is told; only without a listener it may have come unheard.
+            self._more = len(claims) == free or self._listener is None
+            for claim in claims:
                 tool = self._tools[claim.task.tool]
                 attempt = Attempt(
                     claim,
@@ -194,7 +205,10 @@ class Runner:
                     max_result_bytes=self._max_result,
                     cancel_seconds=self._cancel_seconds,
                 )
-                self._running[claim.task_id, claim.epoch] = self._newest[claim.task_id] = attempt
+                key = claim.task_id, claim.epoch
+                self._running[key] = self._newest[claim.task_id] = attempt
+                self._handling.add(key)
+                attempt.handler_ended = partial(self._slot_is_free, key)
                 task = asyncio.create_task(self._attempt(attempt))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -206,9 +220,15 @@ class Runner:
         except Exception:
             log.exception("attempt broke off; its task will be released", tool=attempt.tool)
         finally:
-            del self._running[claim.task_id, claim.epoch]
+            key = claim.task_id, claim.epoch
+            del self._running[key]
             if self._newest.get(claim.task_id) is attempt:
                 del self._newest[claim.task_id]
+            self._slot_is_free(key)
+
+    def _slot_is_free(self, key: Key) -> None:
+        self._handling.discard(key)
+        if self._more:
             self._wake.set()
 
     # -- what others did to our tasks ---------------------------------------------------------------------------------
@@ -290,7 +310,8 @@ async def _observed(attempt: Attempt) -> None:
     """Run an attempt, and tell operators how it went."""
     claim, started = attempt.claim, time.perf_counter()
     with traces.attempt(attempt.tool, claim.epoch, claim.trace_context) as span:
-        log.debug("attempt begins", task_id=str(claim.task_id), tool=attempt.tool, attempt=claim.epoch)
+        if _plain_log.isEnabledFor(logging.DEBUG):
+            log.debug("attempt begins", task_id=str(claim.task_id), tool=attempt.tool, attempt=claim.epoch)
         try:
             await attempt.run()
         finally:

@@ -44,7 +44,7 @@ BOTH, ONLY_JSON, ONLY_SSE, NEITHER = Accept(True, True), Accept(True, False), Ac
     ],
 )
 def test_the_closest_range_that_matches_decides(headers: list[str], accept: Accept) -> None:
-    assert read_accept(headers) == accept
+    assert read_accept(", ".join(headers)) == accept
 
 
 @pytest.mark.parametrize(
@@ -68,15 +68,15 @@ def test_the_closest_range_that_matches_decides(headers: list[str], accept: Acce
     ],
 )
 def test_what_is_malformed_matches_nothing_and_harms_nothing(part: str) -> None:
-    assert read_accept([part]) == NEITHER
-    assert read_accept([part, "text/event-stream"]) in (ONLY_SSE, NEITHER)
-    assert read_accept(["text/event-stream", part]) == ONLY_SSE
+    assert read_accept(part) == NEITHER
+    assert read_accept(f"{part}, text/event-stream") in (ONLY_SSE, NEITHER)
+    assert read_accept(f"text/event-stream, {part}") == ONLY_SSE
 
 
 @pytest.mark.parametrize("flood", ['"' * 8000, '"\\' * 4000, ";q" * 4000, "," * 8000, "a/b;" * 2000, " " * 8000])
 def test_no_header_takes_long_to_read(flood: str) -> None:
     started = time.perf_counter()
-    read_accept([f"text/x{flood}"])
+    read_accept(f"text/x{flood}")
     assert time.perf_counter() - started < 0.5
 
 

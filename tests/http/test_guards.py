@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.http.guards import Guard
+from app.wire.headers import Head
 from tests.support.service import Service, serving
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"server/discover"}'
@@ -88,9 +89,9 @@ async def test_a_servers_own_pages_may_call_it_where_it_has_any() -> None:
         ("evil.example", "https://evil.example", False),
         ("ops.example.com", "null", False),
     ):
-        headers = {"Host": host, "Origin": origin}
-        assert (pages.objection(headers) is None) is own
-        assert none.objection(headers) is not None
+        head = Head([("Host", host), ("Origin", origin)])
+        assert (pages.objection(head) is None) is own
+        assert none.objection(head) is not None
 
 
 async def test_a_star_stands_for_any_name(db_url: str) -> None:

@@ -147,6 +147,9 @@ STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
     "CANCEL_MANY": (steering.CANCEL_MANY, [SOME_IDS], {"tasks_pkey", "task_requests_pkey"}),
     "PURGE_ENDED": (steering.PURGE_ENDED, [SOME_IDS], {"tasks_pkey"}),
 }
+BY_ID = {"tasks_pkey", "tasks_by_status"}
+"""Indexes that end with the task's id: they lead to the one row."""
+
 SMALL = {"workers", "tools"}
 """Tables of a handful of rows, which are read as a whole."""
 
@@ -201,7 +204,7 @@ async def test_hot_statements_read_no_table_from_end_to_end(filled: asyncpg.Conn
     assert {name: indexes for name, indexes in missing.items() if indexes} == {}
 
 
-async def test_a_plan_that_was_made_while_the_tables_were_small_reads_none_of_them_through(
+async def test_a_plan_that_was_made_while_the_tables_were_small_goes_by_the_same_indexes(
     connection: asyncpg.Connection[Any],
 ) -> None:
     await connection.execute("ANALYZE")
@@ -213,6 +216,8 @@ async def test_a_plan_that_was_made_while_the_tables_were_small_reads_none_of_th
                 found = await plans_of(connection, text, STATEMENTS[name][1])
                 assert [n["Relation Name"] for n in found if n["Node Type"] == "Seq Scan"] == [], name
                 assert {n["Node Type"] for n in found}.isdisjoint({"Hash Join", "Merge Join"}), name
+                used = {str(n["Index Name"]) for n in found if "Index Name" in n}
+                assert {index for index in used if index.startswith("tasks_")} <= STATEMENTS[name][2] | BY_ID, name
 
 
 async def test_statements_for_many_rows_lock_them_in_the_order_of_their_ids(filled: asyncpg.Connection[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -58,6 +59,20 @@ def test_its_time_is_written_as_that_of_any_other(capsys: pytest.CaptureFixture[
     often, other = (line["timestamp"] for line in written(capsys))
     assert len(often) == len(other) == 27
     assert often <= other
+
+
+async def test_lines_of_one_round_of_the_loop_are_written_together_and_before_what_is_logged_later(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure("json")
+    for number in range(3):
+        logs.line("app.http", "request", number=number)
+    assert capsys.readouterr().err == ""
+    await asyncio.sleep(0)
+    assert [line["number"] for line in written(capsys)] == [0, 1, 2]
+    logs.line("app.http", "request")
+    structlog.get_logger("app").info("later")
+    assert [line["event"] for line in written(capsys)] == ["request", "later"]
 
 
 def test_a_line_below_the_level_or_for_a_log_that_is_gone_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:

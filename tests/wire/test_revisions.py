@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from multidict import CIMultiDict, CIMultiDictProxy
 
 from app.errors import ErrorKind, Refusal
 from app.wire.envelope import Message
-from app.wire.headers import decode_header
+from app.wire.headers import Head, decode_header
 from app.wire.revisions import (
     LEGACY,
     SUPPORTED,
@@ -45,7 +44,7 @@ def message(meta: Any = None, method: str = "tools/call", request_id: int | None
 
 
 def read(message: Message, headers: Mapping[str, str] | None = None, **options: bool) -> Context:
-    return read_context(message, CIMultiDictProxy(CIMultiDict(headers or {})), **options)
+    return read_context(message, Head((headers or {}).items()), **options)
 
 
 def refused(message: Message, headers: Mapping[str, str] | None = None, **options: bool) -> Refusal:
@@ -220,9 +219,9 @@ class TestMatching:
     def test_a_header_cannot_hide_behind_another(self, version: str | None) -> None:
         meta, headers = self.given(version)
         for name in headers:
-            doubled = CIMultiDict([*headers.items(), (name, "other")])
+            doubled = Head([*headers.items(), (name, "other")])
             with pytest.raises(Refusal) as caught:
-                read_context(message(meta), CIMultiDictProxy(doubled))
+                read_context(message(meta), doubled)
             assert caught.value.kind in (MISMATCH, VERSION)
 
     @pytest.mark.parametrize("noise", ["x" * 5000, "\u202e" * 300, "\x1b[31m", "a\r\nb"])
@@ -250,7 +249,7 @@ class TestVersions:
             refusal = refused(request, headers)
             assert refusal.kind is VERSION
             assert refusal.data == {"supported": list(SUPPORTED), "requested": version}
-            assert code(refusal.kind, revision_of(request, headers)) == -32022
+            assert code(refusal.kind, revision_of(request, Head(headers.items()))) == -32022
 
     def test_what_is_echoed_of_it_is_short_and_printable(self) -> None:
         for version in ("x" * 5000, "\x1b[31m", "\ud800"):
@@ -279,7 +278,7 @@ class TestVersions:
         request, headers = message({V: in_body}), {"MCP-Protocol-Version": in_header}
         refusal = refused(request, headers)
         assert refusal.kind is MISMATCH
-        assert code(refusal.kind, revision_of(request, headers)) == number
+        assert code(refusal.kind, revision_of(request, Head(headers.items()))) == number
 
     @pytest.mark.parametrize(
         ("request_", "headers", "revision"),
@@ -300,7 +299,7 @@ class TestVersions:
     def test_the_revision_of_a_refused_request_is_found_without_fail(
         self, request_: Message | None, headers: dict[str, str], revision: Revision | None
     ) -> None:
-        assert revision_of(request_, headers) is revision
+        assert revision_of(request_, Head(headers.items())) is revision
 
 
 class TestMeta:
@@ -434,8 +433,8 @@ class TestParameters:
         assert read(message(), sent).parameters == {"region": "eu", "x-y": "=?base64?IA==?="}
 
     def test_one_that_is_repeated_has_all_its_values(self) -> None:
-        doubled = CIMultiDict([("Mcp-Param-Region", "eu"), ("mcp-param-region", "us")])
-        assert read_context(message(), CIMultiDictProxy(doubled)).parameters == {"region": "eu, us"}
+        doubled = Head([("Mcp-Param-Region", "eu"), ("mcp-param-region", "us")])
+        assert read_context(message(), doubled).parameters == {"region": "eu, us"}
 
     def test_a_request_without_them_has_none(self) -> None:
         assert read(message(META), HEADERS).parameters == {}
@@ -509,8 +508,8 @@ class TestAnything:
         got = outcome(request, headers)
         if isinstance(got, Context):
             assert isinstance(got.declares_tasks, bool)
-            assert revision_of(request, headers) is got.revision
+            assert revision_of(request, Head(headers.items())) is got.revision
         else:
             assert got.kind in (MISMATCH, VERSION, PARAMS)
             assert got.message.isprintable()
-            assert code(got.kind, revision_of(request, headers)) < 0
+            assert code(got.kind, revision_of(request, Head(headers.items()))) < 0

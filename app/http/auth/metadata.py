@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from app.http.origins import SERVER
 from app.wire.envelope import dumps
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -33,11 +34,12 @@ class ResourceMetadata:
         } | ({"scopes_supported": list(scopes)} if scopes else {})
         self._body = dumps(document).encode()
 
-    def add_to(self, app: web.Application) -> None:
-        """Serve it at the endpoint's own place and at the root's; anyone may read it."""
-        for path in dict.fromkeys((WELL_KNOWN + self._path, WELL_KNOWN)):
-            app.router.add_get(path, self._get)
-
-    async def _get(self, _: web.Request) -> web.Response:
-        headers = {"Cache-Control": "public, max-age=300", "Access-Control-Allow-Origin": "*"}
+    def answer(self, request: web.BaseRequest) -> web.Response | None:
+        """The document, at the endpoint's own place and at the root's, for anyone; None for a request for anything
+        else."""
+        if request.path not in (WELL_KNOWN + self._path, WELL_KNOWN):
+            return None
+        headers = {"Cache-Control": "public, max-age=300", "Access-Control-Allow-Origin": "*", "Server": SERVER}
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(status=405, headers=headers | {"Allow": "GET, HEAD"})
         return web.Response(body=self._body, content_type="application/json", headers=headers)
