@@ -124,9 +124,9 @@ async def test_a_slow_reader_gets_the_newest_state_and_slows_nobody(db_url: str)
 
 def _unsent(service: Service) -> int:
     """How many bytes the server holds for its clients."""
-    runner = service.server._runner.server
-    assert runner is not None
-    return sum(each.transport.get_write_buffer_size() for each in runner.connections if each.transport is not None)
+    server = service.server._server
+    assert server is not None
+    return sum(each.transport.get_write_buffer_size() for each in server.connections if each.transport is not None)
 
 
 async def _keep_telling(store: Store, claim: Any) -> None:
