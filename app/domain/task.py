@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 from uuid import UUID
+
+from app.domain.fixed import fixed
 
 Json = NewType("Json", str)
 """JSON text that is stored and sent as it is, never parsed on the way."""
@@ -42,7 +43,7 @@ class Reply(StrEnum):
     REQUEST = "request"
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Policy:
     """What a tool decides about its tasks, copied to each task when it is created. Durations are milliseconds.
 
@@ -65,7 +66,7 @@ class Policy:
     poll_interval_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Idempotency:
     """What makes a call that is repeated the same call.
 
@@ -78,7 +79,7 @@ class Idempotency:
     fingerprint: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class NewTask:
     """A task that is about to be created from a request.
 
@@ -104,7 +105,7 @@ class NewTask:
     idempotency: Idempotency | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Task:
     """The row of a task, as it stood after the statement that returned it.
 
@@ -132,7 +133,7 @@ class Task:
     progress_total: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Question:
     """A request to the client that a task asks (Tasks, "Task Update Requests").
 
@@ -145,7 +146,7 @@ class Question:
     request: Json
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class TaskState:
     """All that `tasks/get` shows: the row, what is asked, and the outcome. At most one of the last three is set."""
 
@@ -155,7 +156,7 @@ class TaskState:
     error: Json | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Claim:
     """A task that a worker has claimed: what an attempt needs to start.
 

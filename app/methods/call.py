@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from app.domain.fixed import fixed
 from app.domain.principal import Principal
 from app.domain.task import Json
 from app.wire.envelope import Message
@@ -22,7 +22,7 @@ async def unheard(_: Json) -> None:
     """Stands where no notification can be sent: the client takes nothing but the one response."""
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Call:
     """A request, what it says about its client, and on whose behalf it is made.
 

@@ -15,10 +15,10 @@ import json
 from collections import Counter
 from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from app.domain.fixed import fixed
 from app.domain.task import Json, NewTask, Reply, Status, Task, TaskState
 from app.errors import ErrorKind, ProtocolError, Refusal, StoreUnavailable
 from app.methods.answers import outstanding_answers
@@ -46,7 +46,7 @@ CANCELLED = signed(error_result("The task was cancelled."))
 MUTE = signed(error_result(CANNOT_BE_ASKED))
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Waiting:
     """A call that waits for its task."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 import asyncpg
 
+from app.domain.fixed import fixed
 from app.domain.task import Claim, Json, NewTask, Question, Reply, Status, Task, TaskState
 
 Record = asyncpg.Record
@@ -16,7 +16,7 @@ _STATUSES = {status.value: status for status in Status}
 _REPLIES = {reply.value: reply for reply in Reply}
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class CatalogueRow:
     """A tool as the catalogue holds it: what clients see, and the policy for its tasks, both as JSON text."""
 
@@ -26,7 +26,7 @@ class CatalogueRow:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Holding:
     """An attempt that the database thinks a worker is running."""
 
@@ -35,7 +35,7 @@ class Holding:
     cancel_requested: bool
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Newer:
     """A task that was read together with others.
 

@@ -53,21 +53,28 @@ class Unwound(BaseException):
     """Ends the thread of a `def` tool whose attempt is over; not an Exception, so that tools do not catch it."""
 
 
-class Alarm(asyncio.Event):
-    """An event that calls somebody when it is set: cheaper than a task that waits for it.
+class Alarm:
+    """A flag that calls somebody when it is set: cheaper than a task that waits for an event.
 
     Attributes:
+        is_set: whether it is.
         rings: what is called.
     """
 
+    __slots__ = ("is_set", "rings")
+
     def __init__(self) -> None:
-        super().__init__()
-        self.rings: Callable[[], object] = lambda: None
+        self.is_set = False
+        self.rings: Callable[[], object] = nobody
 
     def set(self) -> None:
         """Set it, and call."""
-        super().set()
+        self.is_set = True
         self.rings()
+
+
+def nobody() -> None:
+    """Stands where nobody is to be called."""
 
 
 class Replay:
@@ -82,7 +89,7 @@ class Replay:
     Attributes:
         stopping: why the attempt is being stopped; None while it is not.
         stale: set when the task is no longer this attempt's.
-        asked: set when there is a question: from now on `pause` is to be waited for.
+        asked: set when there is a question: then `pause` is to be waited for.
     """
 
     def __init__(self, claim: Claim, store: Store, transactions: Transactions, *, task_required: bool = False) -> None:
@@ -93,7 +100,7 @@ class Replay:
         self._store = store
         self._transactions = transactions
         self._task_required = task_required
-        self._reports = Reports(partial(_store_report, store, claim), self.stale)
+        self._reports = Reports(partial(_store_report, store, claim), self.stale.set)
         self._used: set[tuple[str, str]] = set()
         self._pending: dict[str, Question] = {}
         self._busy = 0
@@ -111,7 +118,6 @@ class Replay:
         That is so when no step is under way and the loop has gone round twice without a new question: questions that
         are asked side by side become outstanding together.
         """
-        await self.asked.wait()
         while True:
             await self._idle.wait()
             waiting = len(self._pending)

@@ -41,10 +41,10 @@ class Reports:
 
     Args:
         write: stores one.
-        stale: set when the task is found to be no longer this attempt's while nobody waits for the write.
+        stale: called when the task is found to be no longer this attempt's while nobody waits for the write.
     """
 
-    def __init__(self, write: Callable[[Report], Awaitable[object]], stale: asyncio.Event) -> None:
+    def __init__(self, write: Callable[[Report], Awaitable[object]], stale: Callable[[], object]) -> None:
         self._write = write
         self._stale = stale
         self._waiting: Report | None = None
@@ -91,7 +91,7 @@ class Reports:
         try:
             await self.flush()
         except StaleAttempt:
-            self._stale.set()
+            self._stale()
         except StoreUnavailable:
             log.warning("status not written: the task store cannot be reached")
         except Exception:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any, NoReturn
 
+from app.domain.fixed import fixed
 from app.domain.task import Json
 from app.errors import ErrorKind, Refusal
 from app.wire.nesting import MAX_DEPTH, around_nesting, too_deep
@@ -20,7 +21,7 @@ from app.wire.nesting import MAX_DEPTH, around_nesting, too_deep
 RequestId = str | int
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Message:
     """A request, or a notification when `id` is None. `params` is `{}` where the message has none."""
 

@@ -7,10 +7,11 @@ Clients that open with `initialize` declare an older revision, in the header alo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Flag, StrEnum, auto
 from typing import Any, NoReturn, TypeVar
 
+from app.domain.fixed import fixed
 from app.errors import ErrorKind, Refusal
 from app.wire.envelope import Message, printable
 from app.wire.headers import VERSION_HEADER, Head, check_routing, mismatch
@@ -85,7 +86,7 @@ _STATUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@fixed
 class Context:
     """What a request says about itself (core, "Per-request protocol fields").
 

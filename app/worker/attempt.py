@@ -28,7 +28,7 @@ from app.storage.store import TIMED_OUT, Store
 from app.tools.calling import alone, plainly
 from app.tools.context import SyncToolContext, ToolContext
 from app.tools.registry import Tool
-from app.tools.replay import Replay, Stopping, Unwound
+from app.tools.replay import Replay, Stopping, Unwound, nobody
 from app.tools.results import error_result, says_error
 from app.tools.transactions import Transactions
 from app.wire.envelope import dumps
@@ -103,7 +103,7 @@ class Attempt:
         self._told = False
         self.outcome = Outcome.UNWRITTEN
         """How it ended, once it has."""
-        self.handler_ended: Callable[[], object] = _nothing
+        self.handler_ended: Callable[[], object] = nobody
         """Called when the handler has ended, before the end of the attempt is written."""
         self._cancel_seconds = cancel_seconds
         self._overdue = False
@@ -132,7 +132,7 @@ class Attempt:
         finally:
             for timer in self._timers:
                 timer.cancel()
-            self._replay.asked.rings = _nothing  # no cycle is left for the garbage collector
+            self._replay.asked.rings = nobody  # no cycle is left for the garbage collector
 
     def announce(self, reason: Stopping) -> None:
         """Let the handler see in `ctx.stopping` that it will be stopped, while it may still finish."""
@@ -188,7 +188,7 @@ class Attempt:
             await self._over.wait()
             if self._overdue:
                 await self._cancelled_without_it()
-            elif self._replay.stale.is_set():
+            elif self._replay.stale.is_set:
                 self.outcome = Outcome.STALE
                 log.info("attempt is stale", tool=self._tool.name)
             elif root.done() or self._pausing is None:
@@ -331,10 +331,6 @@ class Attempt:
         if self.claim.remaining_ms is not None:
             seconds = max(0.0, self.claim.remaining_ms / 1000)
             self._timers.append(asyncio.get_running_loop().call_later(seconds, self.stop, "deadline"))
-
-
-def _nothing() -> None:
-    """Nobody is to be told."""
 
 
 def _stands(outcome: Outcome, written: Task | list[Task]) -> Outcome:

@@ -31,7 +31,7 @@ class Written:
 
     def by(self) -> Reports:
         """Reports that are written here."""
-        return Reports(self.write, self.stale)
+        return Reports(self.write, self.stale.set)
 
     async def write(self, report: Report) -> None:
         """Write one."""
