@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from app.storage.statements import TASK
 
-# Of each task: $1 task_id $2 owner $3 tool $4 priority $5 reply $6 poll_interval_ms $7 ttl_ms
-# $8 method $9 params $10 capabilities $11 revision $12 trace_context
-# $13 retention_ms $14 timeout_ms $15 answer_within_ms $16 loss_limit $17 key_hash or NULL $18 fingerprint
+# Of each task: $1 task_id $2 params $3 trace_context $4 key_hash or NULL $5 fingerprint $6 its kind, from 1. Of each
+# kind: $7 owner $8 tool $9 priority $10 reply $11 poll_interval_ms $12 ttl_ms $13 method $14 capabilities $15 revision
+# $16 retention_ms $17 timeout_ms $18 answer_within_ms $19 loss_limit. Most tasks of a batch have these in common.
 # Primary keys only. A second try of the same id inserts nothing and returns no row; a key that is taken is an error,
 # and then there is no task at all.
 CREATE = f"""
 WITH new AS MATERIALIZED (
-    SELECT *
-    FROM unnest(
-        $1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::integer[], $7::bigint[],
-        $8::text[], $9::json[], $10::json[], $11::text[], $12::json[],
-        $13::bigint[], $14::bigint[], $15::bigint[], $16::integer[], $17::bytea[], $18::bytea[]
-    ) AS n (
-        task_id, owner, tool, priority, reply, poll_interval_ms, ttl_ms,
-        method, params, capabilities, revision, trace_context,
-        retention_ms, timeout_ms, answer_within_ms, loss_limit, key_hash, fingerprint)
+    SELECT n.task_id, n.params, n.trace_context, n.key_hash, n.fingerprint,
+        ($7::text[])[n.kind] AS owner, ($8::text[])[n.kind] AS tool, ($9::smallint[])[n.kind] AS priority,
+        ($10::text[])[n.kind] AS reply, ($11::integer[])[n.kind] AS poll_interval_ms,
+        ($12::bigint[])[n.kind] AS ttl_ms, ($13::text[])[n.kind] AS method,
+        ($14::json[])[n.kind] AS capabilities, ($15::text[])[n.kind] AS revision,
+        ($16::bigint[])[n.kind] AS retention_ms, ($17::bigint[])[n.kind] AS timeout_ms,
+        ($18::bigint[])[n.kind] AS answer_within_ms, ($19::integer[])[n.kind] AS loss_limit
+    FROM unnest($1::uuid[], $2::json[], $3::json[], $4::bytea[], $5::bytea[], $6::integer[])
+        AS n (task_id, params, trace_context, key_hash, fingerprint, kind)
 ), t AS (
     INSERT INTO perdure.tasks AS t (
         task_id, owner, tool, priority, status, reply, poll_interval_ms, ttl_ms, ready_at, deadline_at,

@@ -125,13 +125,25 @@ def catalogue(row: Record) -> CatalogueRow:
 
 def columns(new: Sequence[NewTask]) -> tuple[tuple[object, ...], ...]:
     """The arguments of `callers.CREATE` for these tasks."""
-    return tuple(zip(*map(_values, new), strict=True))
+    kinds: dict[tuple[object, ...], int] = {}
+    tasks = [
+        (
+            it.task_id,
+            it.params,
+            it.trace_context,
+            it.idempotency and it.idempotency.key_hash,
+            it.idempotency and it.idempotency.fingerprint,
+            kinds.setdefault(_kind(it), len(kinds) + 1),
+        )
+        for it in new
+    ]
+    return (*zip(*tasks, strict=True), *zip(*kinds, strict=True))
 
 
-def _values(new: NewTask) -> tuple[object, ...]:
-    p, key = new.policy, new.idempotency
+def _kind(new: NewTask) -> tuple[object, ...]:
+    """What a task has in common with others of its caller and its tool."""
+    p = new.policy
     return (
-        new.task_id,
         new.owner,
         new.tool,
         p.priority,
@@ -139,14 +151,10 @@ def _values(new: NewTask) -> tuple[object, ...]:
         p.poll_interval_ms,
         p.ttl_ms,
         new.method,
-        new.params,
         new.capabilities,
         new.revision,
-        new.trace_context,
         p.retention_ms,
         p.timeout_ms,
         p.answer_within_ms,
         p.losses,
-        key and key.key_hash,
-        key and key.fingerprint,
     )

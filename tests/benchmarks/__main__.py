@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import drain, http_paths, push
+from tests.benchmarks import drain, http_paths, lasting, push
 from tests.benchmarks.http_paths import Contender, Services, creating, greeting, interleaved, living, reading, table
 from tests.benchmarks.stage import LOAD, SERVICE, TUNING, Stage, stage
 
@@ -90,6 +90,8 @@ HTTP: dict[str, Callable[[Services, argparse.Namespace], Lines]] = {
     "never": never,
 }
 PATHS = (*HTTP, "drain", "push")
+LASTING = ("growth", "idle", "memory")
+"""They take long, and so they have to be asked for."""
 
 
 def _runs(services: Services, contenders: list[Contender], options: argparse.Namespace) -> list[http_paths.Row]:
@@ -106,7 +108,7 @@ def measure(on: Stage, options: argparse.Namespace) -> None:
         "service's processes and PostgreSQL's",
         flush=True,
     )
-    asked = [path for path in PATHS if path in (options.paths or PATHS)]
+    asked = [path for path in (*PATHS, *LASTING) if path in (options.paths or PATHS)]
     services = http_paths.start(on, slots=options.slots) if set(asked) & set(HTTP) else None
     for path in asked:
         if services is not None and path in HTTP:
@@ -116,18 +118,33 @@ def measure(on: Stage, options: argparse.Namespace) -> None:
         print("\n".join(lines), flush=True)
     if "push" in asked:
         print("\n(d) commit to a subscriber's bytes", *push.run(on, options.streams), sep="\n", flush=True)
+    how = {"connections": options.connections, "seconds": options.seconds, "passes": options.passes}
+    if "growth" in asked:
+        print("\n".join(lasting.growth(on, finished=options.finished, **how)), flush=True)
+    if "idle" in asked:
+        print("\n".join(lasting.idle(on, minutes=options.minutes, **how)), flush=True)
+    if "memory" in asked:
+        lines = lasting.memory(on, minutes=options.minutes, connections=options.connections)
+        print("\n".join(lines), flush=True)
 
 
 def main() -> int:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("paths", nargs="*", choices=[*PATHS, []], help=f"which paths: {', '.join(PATHS)}; default: all")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        choices=[*PATHS, *LASTING, []],
+        help=f"which paths: {', '.join(PATHS)} (default: these), or what lasts: {', '.join(LASTING)}",
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="how long a run is (default: 5)")
     parser.add_argument("--passes", type=int, default=5, help="how many runs each figure is the median of (default: 5)")
     parser.add_argument("--connections", type=int, default=32, help="how many wait for a reply at once (default: 32)")
     parser.add_argument("--slots", type=int, default=32, help="PERDURE_SLOTS of the worker (default: 32)")
     parser.add_argument("--waiting", type=int, default=10_000, help="tasks that wait before a drain (default: 10,000)")
     parser.add_argument("--streams", type=int, default=1000, help="subscriptions that are open (default: 1000)")
+    parser.add_argument("--finished", type=int, default=10_000_000, help="tasks that have ended (default: 10,000,000)")
+    parser.add_argument("--minutes", type=float, default=10, help="how long memory and idle take (default: 10)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder)) as on:
         measure(on, options)
