@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from app.domain.task import Json
 from app.http.accept import SSE, Accept
@@ -109,15 +109,13 @@ class Exchange:
             if isinstance(answer, bytes) and Whole.fits(self._request, self._head):
                 return Whole(answer)
             return self._finished(answer)  # aiohttp sends it, and has nothing to wait for
-        async with self._writing, self._written():
-            if self._stream is not None or not plain:
-                stream = await self._open()
-                await stream.write(_event(body))
-                await stream.write_eof()
-                return stream
-            response = self._finished(answer)
-            await response.prepare(self._request)
-            await response.write_eof()
+        async with self._writing:
+            response = self._finished(answer) if plain and self._stream is None else self._opened()
+            async with self._written():
+                await response.prepare(self._request)
+                if response is self._stream:
+                    await response.write(_event(body))
+                await response.write_eof()
         return response
 
     def _grow_old(self, seconds: float) -> None:
@@ -144,15 +142,17 @@ class Exchange:
             if not self._streaming:
                 return
             async with self._written():
-                stream = await self._open()
+                stream = self._opened()
+                await stream.prepare(self._request)
                 await stream.write(event)
             self._written_at = asyncio.get_running_loop().time()
 
-    async def _open(self) -> web.StreamResponse:
+    def _opened(self) -> web.StreamResponse:
         if self._stream is None:
             self._stream = web.StreamResponse(headers=_HEADERS)
             let_read(self._head, self._stream)
-            await self._stream.prepare(self._request)
+            if self._request.version < HttpVersion11:
+                self._stream.force_close()  # only that ends it, also for a client that would keep the connection
         return self._stream
 
     def _finished(self, answer: bytes | web.Response) -> web.Response:

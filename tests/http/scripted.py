@@ -150,11 +150,11 @@ def only(tasks: set[asyncio.Task[object]]) -> Callable[[], Awaitable[bool]]:
 
 @asynccontextmanager
 async def sent(
-    client: Caller, accept: str = "*/*", http: str = "1.1", **meta: str
+    client: Caller, accept: str = "*/*", http: str = "1.1", connection: str = "", **meta: str
 ) -> AsyncIterator[asyncio.StreamReader]:
     """Call the tool on a connection of its own, for a test that reads what it wants of the reply."""
     body, headers = client.request("tools/call", {"name": "it", "_meta": meta})
-    headers |= {"Host": "localhost", "Content-Type": "application/json", "Accept": accept}
+    headers |= {"Host": "localhost", "Content-Type": "application/json", "Accept": accept, "Connection": connection}
     lines = [f"{name}: {value}" for name, value in headers.items()]
     async with connected(client) as (reader, writer):
         head = "\r\n".join([f"POST /mcp HTTP/{http}", *lines, f"Content-Length: {len(body)}", "", ""])

@@ -182,6 +182,20 @@ async def test_a_client_that_speaks_http_1_0_gets_a_stream_that_ends_with_the_co
         assert rest.split(b"data: ")[1].endswith(b"}\n\n")
 
 
+async def test_one_that_would_keep_the_connection_gets_the_same() -> None:
+    async def steps(call: Call) -> Json:
+        await call.notify(progress(call, 1))
+        return said("done")
+
+    async with (
+        scripted(steps) as client,
+        sent(client, http="1.0", connection="keep-alive", progressToken="p") as reader,
+    ):
+        reply = await asyncio.wait_for(reader.read(), 10)
+        assert reply.startswith(b"HTTP/1.0 200 OK\r\n")
+        assert reply.split(b"data: ")[2].endswith(b"}\n\n")
+
+
 # -- what is sent -----------------------------------------------------------------------------------------------------
 
 
