@@ -26,7 +26,7 @@ class Accept:
     sse: bool
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)  # few, for each may be as large as a head: up to 1 MB
 def read_accept(value: str | None) -> Accept:
     """Read a request's `Accept` headers, joined; without any, or with none but empty ones, all is accepted.
 

@@ -64,7 +64,7 @@ class Guard:
         return scheme in ("http", "https") and _name(authority) in LOCAL
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)  # few, for each may be as large as a head: up to 1 MB
 def _name(authority: str) -> str | None:
     """The name in a host with or without a port; None for what is no host."""
     match = _AUTHORITY.fullmatch(authority)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 
@@ -78,6 +79,16 @@ def test_no_header_takes_long_to_read(flood: str) -> None:
     started = time.perf_counter()
     read_accept(f"text/x{flood}")
     assert time.perf_counter() - started < 0.5
+
+
+def test_headers_of_any_length_are_not_kept() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            read_accept(f"{number}/{'x' * 100_000}")
+        assert tracemalloc.get_traced_memory()[0] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("sent", ["text/html", "application/xml, image/*", "*/*;q=0", "nonsense"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from app.http.guards import Guard
@@ -92,6 +94,16 @@ async def test_a_servers_own_pages_may_call_it_where_it_has_any() -> None:
         head = Head([("Host", host), ("Origin", origin)])
         assert (pages.objection(head) is None) is own
         assert none.objection(head) is not None
+
+
+def test_origins_of_any_length_are_not_kept() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            assert Guard().objection(Head([("Host", "localhost"), ("Origin", f"http://{number}{'x' * 100_000}")]))
+        assert tracemalloc.get_traced_memory()[0] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_a_star_stands_for_any_name(db_url: str) -> None:
