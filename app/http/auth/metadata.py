@@ -39,7 +39,8 @@ class ResourceMetadata:
         else."""
         if request.path not in (WELL_KNOWN + self._path, WELL_KNOWN):
             return None
-        headers = {"Cache-Control": "public, max-age=300", "Access-Control-Allow-Origin": "*", "Server": SERVER}
+        headers = {"Access-Control-Allow-Origin": "*", "Server": SERVER}
         if request.method not in ("GET", "HEAD"):
             return web.Response(status=405, headers=headers | {"Allow": "GET, HEAD"})
+        headers["Cache-Control"] = "public, max-age=300"
         return web.Response(body=self._body, content_type="application/json", headers=headers)

@@ -52,6 +52,18 @@ async def test_it_is_at_both_of_its_places_and_anyone_may_read_it(resource: str,
                 }
 
 
+async def test_it_can_only_be_read() -> None:
+    metadata = ResourceMetadata("https://mcp.example.com/mcp", ISSUER, [])
+    async with scripted(_in, access=access(metadata), metadata=metadata) as caller:
+        url = caller.url.removesuffix("/mcp") + "/.well-known/oauth-protected-resource"
+        async with caller.session.head(url) as response:
+            assert (response.status, await response.read()) == (200, b"")
+        async with caller.session.post(url, headers={"Origin": "http://localhost:3000"}) as response:
+            assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+            assert response.headers["Access-Control-Allow-Origin"] == "*"
+            assert "Cache-Control" not in response.headers
+
+
 async def test_the_challenge_leads_to_it() -> None:
     metadata = ResourceMetadata("https://mcp.example.com/tools/mcp", ISSUER, [])
     async with scripted(_in, access=access(metadata), metadata=metadata) as caller:
