@@ -1,17 +1,19 @@
-"""The HTTP server of an API process: its application, and how it starts and stops."""
+"""The HTTP server of an API process: what is at which path, and how it starts and stops."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import cast
+from contextlib import suppress
+from typing import Any, cast
 
-from aiohttp import StreamReader, web
+from aiohttp import HttpVersion11, StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
 from app.http import connections
 from app.http.auth.metadata import ResourceMetadata
+from app.http.connections import Connection
 from app.http.endpoint import Endpoint
 from app.http.guards import Guard
 from app.http.origins import let_read, preflight
@@ -55,7 +57,13 @@ class Server:
     ) -> None:
         self._endpoint, self._guard, self._metadata = endpoint, guard or Guard(), metadata
         self._max_connections, self._max_body = max_connections, max_body
-        self._idle_seconds, self._grace_seconds = idle_seconds, grace_seconds
+        self._grace_seconds = grace_seconds
+        self._options: dict[str, Any] = {
+            "access_log": None,
+            "keepalive_timeout": idle_seconds,
+            "logger": connections.logger,
+            "auto_decompress": False,  # compressed bodies are refused, and not unpacked for that
+        }
         self._listening: asyncio.Server | None = None
         self._server: web.Server | None = None
 
@@ -70,15 +78,7 @@ class Server:
         """
         loop = asyncio.get_running_loop()
         # A client that hangs up cancels what runs for it alone; writes that it asked for are carried through.
-        self._server = web.Server(
-            self._handle,
-            request_factory=self._request,
-            handler_cancellation=True,
-            access_log=None,
-            keepalive_timeout=self._idle_seconds,
-            logger=connections.logger,
-            auto_decompress=False,  # compressed bodies are refused, and not unpacked for that
-        )
+        self._server = web.Server(self._handle, request_factory=self._request, handler_cancellation=True)
         self._listening = await loop.create_server(
             self._connect, host, port, backlog=1024, reuse_address=True, reuse_port=reuse_port
         )
@@ -99,7 +99,7 @@ class Server:
         """What speaks with a client that has just connected."""
         if self._server is None or len(self._server.connections) >= self._max_connections:
             return _Full()
-        return self._server()
+        return Connection(self._server, loop=asyncio.get_running_loop(), **self._options)
 
     def _request(
         self,
@@ -128,7 +128,7 @@ class Server:
         head = Head(request.headers.items())
         if (objection := self._guard.objection(head)) is not None:
             return failure(Rejected(403, objection), None, head), request.method
-        if "expect" in head and not await _goes_on(request, head["expect"]):
+        if (expected := head.get("expect")) and not await _goes_on(request, expected):
             refusal = Rejected(417, "Expectation failed: only 100-continue is known")
         elif (response := preflight(request)) is not None:
             let_read(head, response)
@@ -158,8 +158,10 @@ class _Full(asyncio.Protocol):
 
 async def _goes_on(request: web.BaseRequest, expected: str) -> bool:
     """Let a client that waits for that send its body. What else may be expected is not known."""
-    if expected.lower() != "100-continue":
+    if {each.strip().lower() for each in expected.split(",")} != {"100-continue"}:
         return False
-    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    request.writer.output_size = 0  # the response itself has not begun
+    if request.version >= HttpVersion11:  # to an older one it would be the response
+        with suppress(ConnectionError):  # it has left
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # the response itself has not begun
     return True

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPMessage, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
+
+_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
 
 Head = Sequence[tuple[bytes, bytes]]
 """Header names and values, in their order."""
@@ -43,6 +46,13 @@ async def post(url: str, head: Head, body: bytes) -> Answer:
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
+
+
+async def receive(reader: asyncio.StreamReader) -> Answer:
+    """The next response on a connection that may go on. It must say how long it is."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = _LENGTH.search(head)
+    return _parse(head + await reader.readexactly(int(length[1]) if length else 0))
 
 
 def _request(path: str, head: Head, body: bytes) -> bytes:
