@@ -19,6 +19,9 @@ from app.wire.envelope import Message, printable, read_message, result_body
 from app.wire.headers import Head
 from app.wire.revisions import read_context
 
+METHOD = web.RequestKey("method", str)
+"""What a request is, for its log line."""
+
 STREAMED = {"tools/call": 1.0, "subscriptions/listen": 3.0}
 """The methods that can take long, and so may be answered with a stream; and how many times as long as usual it may be
 silent: there are many more subscriptions than calls that wait."""
@@ -52,21 +55,17 @@ class Endpoint:
         self._keepalive_seconds, self._write_seconds = keepalive_seconds, write_seconds
         self._open = OpenRequests()
 
-    async def handle(self, request: web.BaseRequest, head: Head) -> tuple[web.StreamResponse, str]:
+    async def handle(self, request: web.BaseRequest, head: Head) -> web.StreamResponse:
         """Answer a request; whatever goes wrong, the answer is an HTTP response with a JSON-RPC error.
 
         Args:
             head: the request's headers.
-
-        Returns:
-            What was or is to be sent, and what the request is called in the log.
         """
         accept = read_accept(head.get("accept"))
         exchange = Exchange(
             request, head, accept, keepalive_seconds=self._keepalive_seconds, write_seconds=self._write_seconds
         )
-        answer, method = await self._answer(request, head, accept, exchange)
-        return await exchange.end(answer), method
+        return await exchange.end(await self._answer(request, head, accept, exchange))
 
     async def stop(self, grace_seconds: float) -> None:
         """Let the requests that are being answered end, and end those that take longer than this."""
@@ -75,19 +74,19 @@ class Endpoint:
 
     async def _answer(
         self, request: web.BaseRequest, head: Head, accept: Accept, exchange: Exchange
-    ) -> tuple[bytes | web.Response, str]:
-        message, name = None, request.method
+    ) -> bytes | web.Response:
+        message = None
         try:
             async with self._open.until_stopped():
                 principal = await self._access.principal(request)
                 _check_head(request, head, accept)
                 message = read_message(await _body(request, self._body_seconds))
-                name = printable(message.method, 64)
-                return await self._result(message, head, principal, exchange), name
+                request[METHOD] = printable(message.method, 64)
+                return await self._result(message, head, principal, exchange)
         except InsufficientScope as lacking:
-            return failure(self._access.insufficient(lacking), message, head), name
+            return failure(self._access.insufficient(lacking), message, head)
         except Exception as error:  # noqa: BLE001  # failure() logs what it does not expect
-            return failure(error, message, head), name
+            return failure(error, message, head)
 
     async def _result(
         self, message: Message, head: Head, principal: Principal, exchange: Exchange

@@ -14,7 +14,7 @@ from aiohttp.http import RawRequestMessage
 from app.http import connections
 from app.http.auth.metadata import ResourceMetadata
 from app.http.connections import Connection
-from app.http.endpoint import Endpoint
+from app.http.endpoint import METHOD, Endpoint
 from app.http.guards import Guard
 from app.http.origins import let_read, preflight
 from app.http.replies import Rejected, failure
@@ -115,33 +115,34 @@ class Server:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request, with one line in the log: never a task's id, an argument, or who called."""
         started = time.perf_counter()
-        status, method = 499, request.method  # the client left
+        status = 499  # the client left
         try:
-            response, method = await self._response(request)
+            response = await self._response(request)
             status = response.status
         finally:
             milliseconds = round((time.perf_counter() - started) * 1000, 1)
+            method = request.get(METHOD, request.method)
             logs.line(__name__, "request", method=method, status=status, ms=milliseconds)
         return response
 
-    async def _response(self, request: web.BaseRequest) -> tuple[web.StreamResponse, str]:
+    async def _response(self, request: web.BaseRequest) -> web.StreamResponse:
         head = Head(request.headers.items())
         if (objection := self._guard.objection(head)) is not None:
-            return failure(Rejected(403, objection), None, head), request.method
+            return failure(Rejected(403, objection), None, head)
         if (expected := head.get("expect")) and not await _goes_on(request, expected):
             refusal = Rejected(417, "Expectation failed: only 100-continue is known")
         elif (response := preflight(request)) is not None:
             let_read(head, response)
-            return response, request.method
+            return response
         elif request.path == PATH:
             return await self._endpoint.handle(request, head)
         elif self._metadata is not None and (document := self._metadata.answer(request)) is not None:
-            return document, request.method
+            return document
         else:
             refusal = Rejected(404, f"Not found: messages are sent to {PATH}")
         response = failure(refusal, None, head)
         let_read(head, response)
-        return response, request.method
+        return response
 
 
 class _Full(asyncio.Protocol):

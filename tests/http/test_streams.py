@@ -340,7 +340,7 @@ async def test_a_tool_sees_that_its_caller_has_left_and_may_clean_up(caplog: pyt
             call.cancel()
             await asyncio.wait_for(seen.wait(), 10)
     local.close()
-    assert [(line["event"], line["status"]) for line in logs] == [("request", 499)]
+    assert [(line["event"], line["method"], line["status"]) for line in logs] == [("request", "tools/call", 499)]
 
 
 async def test_nothing_of_a_call_is_left_when_its_client_has(caplog: pytest.LogCaptureFixture) -> None:
