@@ -56,7 +56,7 @@ from app.storage.notifier import Notifier
 from app.storage.operator import Operator
 from app.storage.store import Store
 from app.storage.watches import Watches
-from app.telemetry import metrics
+from app.telemetry import logs, metrics
 from app.tools.catalogue import Catalogue
 from app.tools.registry import Registry
 from app.worker.maintenance.loop import repeat
@@ -272,6 +272,7 @@ class Signals:
 
     def _received(self, number: int, _: FrameType | None) -> None:
         if self._asked:
+            logs.flush()
             os._exit(128 + number)
         self._asked = True
         self._loop.call_soon_threadsafe(lambda: self._stop())
