@@ -245,8 +245,7 @@ def load_tools(settings: Settings, modules: Sequence[str]) -> Registry:
 class Signals:
     """What SIGTERM and SIGINT do while this is entered.
 
-    They are handled by Python itself, not by the event loop: a handler of a tool that blocks the loop must not keep
-    the second signal from leaving.
+    Python itself handles them, not the event loop: a tool that blocks that must not keep the second one from leaving.
     """
 
     def __init__(self) -> None:
@@ -276,9 +275,6 @@ class Signals:
             os._exit(128 + number)
         self._asked = True
         self._loop.call_soon_threadsafe(lambda: self._stop())
-
-
-# -- operators --------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
