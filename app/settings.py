@@ -213,7 +213,7 @@ class Settings(BaseSettings):
         le=268_435_456,
         description="The largest result of a tool, in bytes; a task whose result is larger fails.",
     )
-    slots: int = Field(default=16, ge=1, le=1000, description="How many tasks a worker runs at once.")
+    slots: int = Field(default=16, ge=1, le=1000, description="How many handlers a worker runs at once.")
     lease_seconds: float = Field(
         default=20,
         ge=1,

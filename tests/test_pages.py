@@ -39,6 +39,8 @@ RUN = {
         "command: roles": "tests/test_auth_page.py::test_the_roles_are_made_as_the_page_says",
     },
     "docs/benchmarks.md": {
+        "command: measure what lasts": "tests/benchmarks/test_benchmarks.py::"
+        "test_what_lasts_is_measured_as_the_page_asks_for_it",
         "command: measure": "tests/benchmarks/test_benchmarks.py::"
         "test_the_paths_that_the_page_asks_for_are_measured_beside_their_floors",
     },

@@ -25,3 +25,20 @@ def test_the_paths_that_the_page_asks_for_are_measured_beside_their_floors(tmp_p
         rows = re.findall(r"^(floor service|perdure)\b.*? {2,}([\d,]+) ", table, re.MULTILINE)
         assert {name for name, _ in rows} == {"floor service", "perdure"}, table
         assert all(int(rate.replace(",", "")) > 0 for _, rate in rows)
+
+
+@pytest.mark.timeout(180)
+def test_what_lasts_is_measured_as_the_page_asks_for_it(tmp_path: Path) -> None:
+    for line in block("docs/benchmarks.md", "command: measure what lasts").splitlines():
+        command = line.partition("#")[0].strip()
+        measured = run_shell(tmp_path, f"{command} {BRIEF} --finished 500 --minutes 0.05").split("\n\n")[1:]
+        for path in command.split("tests.benchmarks ")[1].split(" --")[0].split():
+            if path == "memory":
+                assert re.search(r"^ +[\d.]+( +[\d.]{4,}){2}$", measured[0], re.MULTILINE)
+                assert re.search(r"warm to the end: API [+-][\d.]+ %, worker [+-][\d.]+ %$", measured[0].strip())
+                continue
+            tables, measured = measured[:3], measured[3:]
+            for table in tables:
+                figures = [float(row.split()[-1]) for row in table.strip().splitlines()[2:]]
+                assert (figures[0], len(figures)) == (1.0, 2), table
+                assert figures[1] > 0
