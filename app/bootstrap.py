@@ -56,7 +56,7 @@ from app.storage.notifier import Notifier
 from app.storage.operator import Operator
 from app.storage.store import Store
 from app.storage.watches import Watches
-from app.telemetry import metrics
+from app.telemetry import logs, metrics
 from app.tools.catalogue import Catalogue
 from app.tools.registry import Registry
 from app.worker.maintenance.loop import repeat
@@ -245,8 +245,7 @@ def load_tools(settings: Settings, modules: Sequence[str]) -> Registry:
 class Signals:
     """What SIGTERM and SIGINT do while this is entered.
 
-    They are handled by Python itself, not by the event loop: a handler of a tool that blocks the loop must not keep
-    the second signal from leaving.
+    Python itself handles them, not the event loop: a tool that blocks that must not keep the second one from leaving.
     """
 
     def __init__(self) -> None:
@@ -272,12 +271,10 @@ class Signals:
 
     def _received(self, number: int, _: FrameType | None) -> None:
         if self._asked:
+            logs.flush()
             os._exit(128 + number)
         self._asked = True
         self._loop.call_soon_threadsafe(lambda: self._stop())
-
-
-# -- operators --------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager

@@ -193,6 +193,16 @@ class Claim:
         return self.task.epoch
 
 
+class Claims(list[Claim]):
+    """What a worker got that asked for work.
+
+    Attributes:
+        more: there was more, for which it had no room, or which others held on to or took meanwhile.
+    """
+
+    more = False
+
+
 def new_task_id() -> UUID:
     """A UUIDv7: 48 bits of time, so that keys are inserted in order, and 74 bits from the operating system.
 

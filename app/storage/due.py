@@ -54,7 +54,7 @@ PURGE = """
 WITH gone AS MATERIALIZED (
     SELECT t.task_id
     FROM perdure.tasks AS t
-    WHERE t.task_id = ANY ($1::uuid[]) AND t.expires_at <= now() - $2::interval
+    WHERE t.task_id = ANY ($1::uuid[]) AND (t.expires_at <= now() - $2::interval) IS TRUE
     ORDER BY t.task_id
     FOR UPDATE OF t SKIP LOCKED
 )

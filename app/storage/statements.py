@@ -118,8 +118,7 @@ CANCEL = cancel("t.task_id = $1 AND (t.owner = $2) IS TRUE AND t.reply = coalesc
 
 # $1 worker_id $2 tools $3 limit. Index tasks_ready: the heads of each tool and priority, so that rows which this
 # worker may not take are never stepped over. `now()`, because no index can use clock_timestamp(). Never waits for a
-# lock. `seen` tells a caller that won too little whether others took the rest, or nothing is there. The most urgent
-# ones come first, also in what is returned.
+# lock. `seen` tells whether more was there than was won. The most urgent ones come first, also in what is returned.
 CLAIM = f"""
 WITH heads AS MATERIALIZED (
     SELECT h.task_id, h.priority, h.ready_at
@@ -138,7 +137,7 @@ WITH heads AS MATERIALIZED (
     SELECT t.task_id, t.ready_at
     FROM heads AS h
     JOIN perdure.tasks AS t ON t.task_id = h.task_id
-    WHERE t.status = 'working' AND t.ready_at <= now()
+    WHERE t.status = 'working' AND (t.ready_at <= now()) IS TRUE
     ORDER BY h.priority, h.ready_at
     LIMIT $3::integer
     FOR NO KEY UPDATE OF t SKIP LOCKED
@@ -155,7 +154,7 @@ WITH heads AS MATERIALIZED (
             clock_timestamp() + r.timeout_ms * interval '1 millisecond')
     FROM won
     JOIN perdure.task_requests AS r ON r.task_id = won.task_id
-    WHERE t.task_id = won.task_id AND t.status = 'working' AND t.ready_at <= now()
+    WHERE t.task_id = won.task_id AND t.status = 'working' AND (t.ready_at <= now()) IS TRUE
     RETURNING t.*, r.params::text AS params, r.capabilities::text AS capabilities, r.revision,
         r.trace_context::text AS trace_context, won.ready_at AS waited_since
 )
@@ -441,8 +440,7 @@ WHERE t.task_id = h.task_id
 RETURNING {TASK}"""
 
 # $1 task_ids $2 how long a worker gets to end an attempt itself. Of these tasks, those that are past their deadline.
-# $3 $4 error and message of a task whose ttl is over, $5 $6 of one that was not answered, $7 $8 of one that ran too
-# long.
+# $3 $4 error and message of one whose ttl is over, $5 $6 of one not answered, $7 $8 of one that ran too long.
 EXPIRE = f"""
 WITH h AS MATERIALIZED (
     SELECT t.task_id, t.worker_id, t.epoch, t.started_at, t.created_at, t.ttl_ms, {_AT},
@@ -454,7 +452,7 @@ WITH h AS MATERIALIZED (
         END AS why
     FROM perdure.tasks AS t
     WHERE t.task_id = ANY ($1::uuid[])
-        AND t.deadline_at <= now()
+        AND (t.deadline_at <= now()) IS TRUE
         AND (t.worker_id IS NULL OR t.deadline_at <= now() - $2::interval)
     ORDER BY t.task_id
     FOR NO KEY UPDATE OF t SKIP LOCKED
@@ -484,8 +482,8 @@ JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
 RETURNING {TASK}"""
 
-# Own lost acknowledgements, looked up after a fenced write found nothing: $1 task_id $2 epoch, and $3 a step's name. A
-# step of a later attempt is none of ours, whatever it returned.
+# Own lost acknowledgements, looked up after a fenced write found nothing: $1 task_id $2 epoch, and $3 a step's name.
+# A step of a later attempt is none of ours.
 OWN_OUTCOME = f"""
 SELECT {TASK} FROM perdure.tasks AS t
 JOIN perdure.task_outcomes AS o ON o.task_id = t.task_id

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
-from app.domain.task import Claim, Idempotency, Json, NewTask, Question, Reply, Task, TaskState
+from app.domain.task import Claim, Claims, Idempotency, Json, NewTask, Question, Reply, Task, TaskState
 from app.errors import KeyConflict, StaleAttempt, StoreUnavailable
 from app.storage import callers, due, fleet, rows
 from app.storage import statements as sql
@@ -223,22 +223,22 @@ class Store:
 
     # -- for the worker that holds a task -------------------------------------------------------------------------
 
-    async def claim(self, worker_id: UUID, tools: Sequence[str], limit: int) -> list[Claim]:
+    async def claim(self, worker_id: UUID, tools: Sequence[str], limit: int) -> Claims:
         """Take up to `limit` tasks that wait, of these tools only, the most urgent ones first.
 
         Others' locks are stepped over. If that left too few though more were seen, it tries again at once.
         """
         taken: list[asyncpg.Record] = []
-        in_vain = 0
-        while len(taken) < limit and in_vain < CLAIMS_IN_VAIN:
+        more, in_vain = True, 0
+        while more and len(taken) < limit and in_vain < CLAIMS_IN_VAIN:
             found = await self._db.fetch(sql.CLAIM, worker_id, tools, limit - len(taken))
             won = [row for row in found if row["task_id"] is not None]
             taken += won
-            if found[0]["seen"] <= len(won):
-                break
-            in_vain = 0 if won else in_vain + 1
+            more, in_vain = found[0]["seen"] > len(won), 0 if won else in_vain + 1
         history = await self._history([row["task_id"] for row in taken if row["epoch"] > 1])
-        return [rows.claim(row, worker_id, history[row["task_id"]]) for row in taken]
+        claims = Claims(rows.claim(row, worker_id, history[row["task_id"]]) for row in taken)
+        claims.more = more
+        return claims
 
     async def ask(self, claim: Claim, questions: Sequence[Question]) -> Task:
         """Park the task until all these questions are answered. With a cancel pending it is cancelled instead.

@@ -120,6 +120,18 @@ def line(logger: str, event: str, **fields: str | float | None) -> None:
     _plain_lines.add(f"{{{said}{last}}}\n")
 
 
+def flush() -> None:
+    """Write what waits, before the process leaves at once. A signal's handler may do so: it waits for no other thread,
+    and not for what this thread was writing when the signal came."""
+    if _plain_lines is None or _plain_lines.lock is None or not _plain_lines.lock.acquire(blocking=False):
+        return
+    try:
+        with suppress(RuntimeError):  # a buffer that is being written to cannot be entered again
+            _plain_lines.flush()
+    finally:
+        _plain_lines.lock.release()
+
+
 def _json(value: Any) -> str:
     if type(value) is str:
         return encode_basestring_ascii(value)

@@ -81,7 +81,7 @@ LOOKED = {
     "perdure_pool_used_connections": ("Connections that are in use.", ("pool",)),
     "perdure_pool_waiting": ("Statements that wait for a connection.", ("pool",)),
     "perdure_worker_slots": ("How many tasks this worker runs at once.", ()),
-    "perdure_worker_running": ("Attempts that run in this worker.", ()),
+    "perdure_worker_running": ("Handlers that run in this worker.", ()),
     "perdure_worker_claiming": ("1 while this worker claims tasks, 0 while something keeps it from it.", ()),
     # The database: the same in every process that can reach it.
     "perdure_database_up": ("1 if the database answered what this scrape asks of it in time.", ()),

@@ -132,7 +132,8 @@ class Attempt:
         finally:
             for timer in self._timers:
                 timer.cancel()
-            self._replay.asked.rings = nobody  # no cycle is left for the garbage collector
+            # No cycle is left for the garbage collector; an error, too, leads back here by its traceback.
+            self._replay.asked.rings, self._root = nobody, None
 
     def announce(self, reason: Stopping) -> None:
         """Let the handler see in `ctx.stopping` that it will be stopped, while it may still finish."""
@@ -239,6 +240,11 @@ class Attempt:
 
     async def _conclude(self, root: asyncio.Task[Any]) -> None:
         """Write what the handler came to."""
+        # Not raised again: a traceback that leads through here would hold the task that holds its error.
+        error = asyncio.CancelledError() if root.cancelled() else root.exception()
+        if error is not None:
+            await self._raised(alone(error))
+            return
         try:
             result = self._result(root.result())
         except BaseException as raised:  # noqa: BLE001  whatever a tool raises ends its task, never the worker

@@ -91,7 +91,7 @@ class Runner:
         self._stopping = asyncio.Event()
         self._started = False
         self._claims_fail = False
-        self._more = True
+        self._more = True  # a slot that gets free is a reason to claim
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
         loop = asyncio.get_running_loop()
@@ -168,6 +168,7 @@ class Runner:
     async def _claim_until_stopped(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
+            self._more = True
             if self._heartbeat.alive:
                 try:
                     await self._claim()
@@ -186,14 +187,11 @@ class Runner:
         async with self._claiming:
             # As many attempts again as there are slots may be without a handler, their ends being written.
             free = min(self._slots - len(self._handling), 2 * self._slots - len(self._running))
-            if self._stopping.is_set():
-                return
-            self._more = True
-            if free <= 0:
+            if free <= 0 or self._stopping.is_set():
                 return
             claims = await self._control.claim(self._heartbeat.worker_id, list(self._tools), free)
-            # What comes later is told; only without a listener it may have come unheard.
-            self._more = len(claims) == free or self._listener is None
+            # What comes later is told, to those who hear it.
+            self._more = claims.more or self._listener is None or not self._listener.hearing
             for claim in claims:
                 tool = self._tools[claim.task.tool]
                 attempt = Attempt(

@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 
 R = TypeVar("R")
 
-_WAITING = """
+WAITING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"""
 
@@ -116,7 +116,7 @@ class Race:
     async def waiting(self, count: int) -> None:
         """Wait until so many connections wait for a lock."""
 
-        await seen(self._watcher, _WAITING, count)
+        await seen(self._watcher, WAITING, count)
 
     async def at_once(self, task: Task | Claim, *calls: Coroutine[Any, Any, Any]) -> list[Any]:
         """Let these calls all wait for the task's row, then run on in this order; what they returned or raised."""

@@ -147,6 +147,17 @@ STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
     "CANCEL_MANY": (steering.CANCEL_MANY, [SOME_IDS], {"tasks_pkey", "task_requests_pkey"}),
     "PURGE_ENDED": (steering.PURGE_ENDED, [SOME_IDS], {"tasks_pkey"}),
 }
+KIND = """
+INSERT INTO perdure.tasks
+    (task_id, owner, tool, priority, reply, status, ready_at, worker_id, deadline_at, finished_at, expires_at)
+SELECT gen_random_uuid(), 'owner-1', 'tool-1', 1, 'task', {} FROM generate_series(1, 40)"""
+# What there may be when a session makes its plans.
+YOUNG = {
+    "nothing": "ANALYZE",
+    "what waits": KIND.format("'working', now(), NULL, now(), NULL, NULL"),
+    "what runs": KIND.format("'working', NULL, gen_random_uuid(), NULL, NULL, NULL"),
+    "what has ended": KIND.format("'completed', NULL, NULL, NULL, now(), now() - interval '2 days'"),
+}
 BY_ID = {"tasks_pkey", "tasks_by_status"}
 """Indexes that end with the task's id: they lead to the one row."""
 
@@ -204,13 +215,15 @@ async def test_hot_statements_read_no_table_from_end_to_end(filled: asyncpg.Conn
     assert {name: indexes for name, indexes in missing.items() if indexes} == {}
 
 
+@pytest.mark.parametrize("young", YOUNG)
 async def test_a_plan_that_was_made_while_the_tables_were_small_goes_by_the_same_indexes(
-    connection: asyncpg.Connection[Any],
+    young: str, connection: asyncpg.Connection[Any]
 ) -> None:
+    await connection.execute(YOUNG[young])
     await connection.execute("ANALYZE")
     for setting, value in BY_INDEX.items():
         await connection.execute(f"SET {setting} = {value}")
-    for module in (sql, callers):
+    for module in (sql, callers, due):
         for name, text in vars(module).items():
             if text == STATEMENTS.get(name, ("",))[0]:
                 found = await plans_of(connection, text, STATEMENTS[name][1])
@@ -218,6 +231,8 @@ async def test_a_plan_that_was_made_while_the_tables_were_small_goes_by_the_same
                 assert {n["Node Type"] for n in found}.isdisjoint({"Hash Join", "Merge Join"}), name
                 used = {str(n["Index Name"]) for n in found if "Index Name" in n}
                 assert {index for index in used if index.startswith("tasks_")} <= STATEMENTS[name][2] | BY_ID, name
+                queues = [n["Index Cond"] for n in found if n.get("Index Name") == "tasks_ready"]
+                assert [cond for cond in queues if "tool =" not in cond] == [], name
 
 
 async def test_statements_for_many_rows_lock_them_in_the_order_of_their_ids(filled: asyncpg.Connection[Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.domain.task import Claim, Json, Status, Task, new_task_id
+from app.domain.task import Claim, Json, Reply, Status, Task, new_task_id
 from app.errors import StaleAttempt
 from app.storage import callers
 from app.storage import statements as sql
@@ -74,6 +74,40 @@ async def test_tasks_that_are_created_at_once_share_a_statement_and_keep_their_o
         (request,) = await scene.children(task, "task_requests")
         assert request["params"] == it.params
         assert (await scene.row(task))["priority"] == it.policy.priority
+
+
+async def test_tasks_of_some_kinds_that_are_created_at_once_are_each_of_their_own(
+    scene: Scene, counted: Counted, ours: Store
+) -> None:
+    kinds = [
+        new_task("one", owner="alice"),
+        new_task("one", owner="bob", reply=Reply.REQUEST),
+        new_task("other", owner="alice", priority=0, retention_ms=1, answer_within_ms=2, losses=3, timeout_ms=4),
+        new_task("other", owner="alice", priority=0, ttl_ms=86_400_000, poll_interval_ms=700),
+        replace(new_task("one", owner="alice"), revision="2026-07-28", capabilities=Json('{"sampling":{}}')),
+        replace(new_task("one", owner="alice"), capabilities=Json('{ "sampling":{}}'), method="tools/other"),
+    ]
+    new = [
+        replace(
+            kinds[n % len(kinds)],
+            task_id=new_task_id(),
+            params=Json(f'{{"n":{n}}}'),
+            trace_context=Json(f'{{"traceparent":"{n}"}}') if n % 4 else None,
+        )
+        for n in range(2 * MANY)
+    ]
+    tasks = await asyncio.gather(*map(ours.create, new))
+    assert counted.sent == [callers.CREATE]
+    for it, task in zip(new, tasks, strict=True):
+        row, (request,) = await scene.row(task), await scene.children(task, "task_requests")
+        asked = {
+            name: getattr(it.policy, name) for name in ("ttl_ms", "retention_ms", "timeout_ms", "answer_within_ms")
+        }
+        asked |= {name: getattr(it, name) for name in ("method", "params", "capabilities", "revision", "trace_context")}
+        assert request == asked | {"task_id": task.task_id, "loss_limit": it.policy.losses}
+        columns = ("task_id", "owner", "tool", "reply", "priority", "poll_interval_ms", "ttl_ms")
+        kept = it.task_id, it.owner, it.tool, it.reply, it.policy.priority, it.policy.poll_interval_ms, it.policy.ttl_ms
+        assert tuple(row[column] for column in columns) == kept
 
 
 async def test_a_task_that_cannot_be_stored_fails_alone(scene: Scene, ours: Store) -> None:

@@ -7,6 +7,9 @@ import io
 import json
 import logging
 import re
+import subprocess
+import sys
+import threading
 import warnings
 from typing import Any
 
@@ -73,6 +76,63 @@ async def test_lines_of_one_round_of_the_loop_are_written_together_and_before_wh
     logs.line("app.http", "request")
     structlog.get_logger("app").info("later")
     assert [line["event"] for line in written(capsys)] == ["request", "later"]
+
+
+LEAVING = {
+    "returns": ("return", 0),
+    "fails": ("raise OSError('broken')", 1),
+    "exits": ("raise SystemExit(3)", 3),
+    "leaves handlers behind": ("from app import bootstrap; bootstrap._leave(3)", 3),
+    "gets a second signal": (
+        "from app import bootstrap; bootstrap.Signals().__enter__(); "
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGTERM)",
+        128 + 15,
+    ),
+}
+PROCESS = """
+import asyncio
+from app.telemetry import logs
+
+async def main():
+    logs.line("app.http", "request")
+    {}
+    await asyncio.Event().wait()
+
+logs.configure("json")
+asyncio.run(main())"""
+
+
+@pytest.mark.parametrize("how", LEAVING)
+def test_a_line_that_waits_is_written_before_the_process_ends(how: str) -> None:
+    leave, code = LEAVING[how]
+    command = [sys.executable, "-W", "error", "-c", PROCESS.format(leave)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, json.loads(ended.stderr.splitlines()[0])["event"]) == (code, "request")
+
+
+async def test_a_process_that_leaves_at_once_waits_for_no_thread_that_writes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure("json")
+    lock, held, go_on = logging.root.handlers[0].lock, threading.Event(), threading.Event()
+    assert lock is not None
+
+    def write() -> None:
+        with lock:
+            held.set()
+            go_on.wait(20)
+
+    logs.line("app.http", "request")
+    writing = threading.Thread(target=write)
+    writing.start()
+    held.wait(20)
+    logs.flush()
+    assert writing.is_alive()
+    assert capsys.readouterr().err == ""
+    go_on.set()
+    writing.join()
+    logs.flush()
+    assert [line["event"] for line in written(capsys)] == ["request"]
 
 
 def test_a_line_below_the_level_or_for_a_log_that_is_gone_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,12 +101,12 @@ async def test_a_row_that_is_gone_makes_it_go_on_under_a_new_id(
         before = heartbeat.worker_id
         await connection.execute("DELETE FROM perdure.workers")
 
-        async def told_so() -> bool:
-            return told.lost == [heartbeat.worker_id]
+        async def under_the_new_id() -> bool:  # it is told before the row is committed
+            row = await connection.fetchval("SELECT worker_id FROM perdure.workers")
+            return told.lost == [heartbeat.worker_id] == [row]
 
-        await eventually(told_so)
+        await eventually(under_the_new_id)
         assert heartbeat.worker_id != before
-        assert await connection.fetchval("SELECT worker_id FROM perdure.workers") == heartbeat.worker_id
 
 
 async def test_nobody_is_rescued_before_the_own_beats_have_held_for_a_lease(
