@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NewType
 from uuid import UUID
@@ -13,6 +13,9 @@ from app.domain.fixed import fixed
 
 Json = NewType("Json", str)
 """JSON text that is stored and sent as it is, never parsed on the way."""
+
+EVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""Before anything was made."""
 
 REQUEST_STATE_MS = 3_600_000
 """How long a question that is asked on the request waits for the retry, and so how long its requestState is good."""
@@ -198,9 +201,11 @@ class Claims(list[Claim]):
 
     Attributes:
         more: there was more, for which it had no room, or which others held on to or took meanwhile.
+        oldest: since when the first of all that it saw had waited; the database's time where there was none.
     """
 
     more = False
+    oldest = EVER
 
 
 def new_task_id() -> UUID:

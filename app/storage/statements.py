@@ -116,9 +116,10 @@ RETURNING {TASK}"""
 # $1 task_id $2 owner $3 how its caller must be answered for it to be cancelled, or NULL.
 CANCEL = cancel("t.task_id = $1 AND (t.owner = $2) IS TRUE AND t.reply = coalesce($3, t.reply)")
 
-# $1 worker_id $2 tools $3 limit. Index tasks_ready: the heads of each tool and priority, so that rows which this
-# worker may not take are never stepped over. `now()`, because no index can use clock_timestamp(). Never waits for a
-# lock. `seen` tells whether more was there than was won. The most urgent ones come first, also in what is returned.
+# $1 worker_id $2 tools $3 limit $4 since when they wait. Index tasks_ready: the heads of each tool and priority, so
+# that rows which this worker may not take are never stepped over. `now()`: no index can use clock_timestamp(). Never
+# waits for a lock. `seen` tells whether more was there than was won, `oldest` since when the first one waits, or now.
+# The most urgent ones come first, also in what is returned.
 CLAIM = f"""
 WITH heads AS MATERIALIZED (
     SELECT h.task_id, h.priority, h.ready_at
@@ -127,15 +128,15 @@ WITH heads AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT t.task_id, t.priority, t.ready_at
         FROM perdure.tasks AS t
-        WHERE t.tool = w.tool AND t.priority = p.priority AND t.ready_at <= now()
+        WHERE t.tool = w.tool AND t.priority = p.priority AND t.ready_at <= now() AND t.ready_at >= $4::timestamptz
         ORDER BY t.ready_at
         LIMIT 4 * $3::integer
     ) AS h
-    ORDER BY h.priority, h.ready_at
-    LIMIT 4 * $3::integer
+), urgent AS (
+    SELECT * FROM heads ORDER BY priority, ready_at LIMIT 4 * $3::integer
 ), won AS MATERIALIZED (
     SELECT t.task_id, t.ready_at
-    FROM heads AS h
+    FROM urgent AS h
     JOIN perdure.tasks AS t ON t.task_id = h.task_id
     WHERE t.status = 'working' AND (t.ready_at <= now()) IS TRUE
     ORDER BY h.priority, h.ready_at
@@ -158,10 +159,10 @@ WITH heads AS MATERIALIZED (
     RETURNING t.*, r.params::text AS params, r.capabilities::text AS capabilities, r.revision,
         r.trace_context::text AS trace_context, won.ready_at AS waited_since
 )
-SELECT s.seen, {TASK}, t.params, t.capabilities, t.revision, t.trace_context, t.failures,
+SELECT s.seen, s.oldest, {TASK}, t.params, t.capabilities, t.revision, t.trace_context, t.failures,
     (extract(epoch FROM t.deadline_at - clock_timestamp()) * 1000)::bigint AS remaining_ms,
     (extract(epoch FROM t.started_at - t.waited_since) * 1000)::float8 AS waited_ms
-FROM (SELECT count(*) AS seen FROM heads) AS s
+FROM (SELECT count(*) AS seen, coalesce(min(h.ready_at), now()) AS oldest FROM heads AS h) AS s
 LEFT JOIN claimed AS t ON true
 ORDER BY t.priority, t.waited_since"""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import asyncpg
 
-from app.domain.task import Claim, Claims, Idempotency, Json, NewTask, Question, Reply, Task, TaskState
+from app.domain.task import EVER, Claim, Claims, Idempotency, Json, NewTask, Question, Reply, Task, TaskState
 from app.errors import KeyConflict, StaleAttempt, StoreUnavailable
 from app.storage import callers, due, fleet, rows
 from app.storage import statements as sql
@@ -223,21 +223,25 @@ class Store:
 
     # -- for the worker that holds a task -------------------------------------------------------------------------
 
-    async def claim(self, worker_id: UUID, tools: Sequence[str], limit: int) -> Claims:
+    async def claim(self, worker_id: UUID, tools: Sequence[str], limit: int, *, since: datetime = EVER) -> Claims:
         """Take up to `limit` tasks that wait, of these tools only, the most urgent ones first.
 
         Others' locks are stepped over. If that left too few though more were seen, it tries again at once.
+
+        Args:
+            since: pass over those that wait for longer.
         """
         taken: list[asyncpg.Record] = []
-        more, in_vain = True, 0
+        oldest, more, in_vain = None, True, 0
         while more and len(taken) < limit and in_vain < CLAIMS_IN_VAIN:
-            found = await self._db.fetch(sql.CLAIM, worker_id, tools, limit - len(taken))
+            found = await self._db.fetch(sql.CLAIM, worker_id, tools, limit - len(taken), since)
+            oldest = oldest or found[0]["oldest"]
             won = [row for row in found if row["task_id"] is not None]
             taken += won
             more, in_vain = found[0]["seen"] > len(won), 0 if won else in_vain + 1
         history = await self._history([row["task_id"] for row in taken if row["epoch"] > 1])
         claims = Claims(rows.claim(row, worker_id, history[row["task_id"]]) for row in taken)
-        claims.more = more
+        claims.more, claims.oldest = more, oldest or since  # a limit of 0 looks at nothing
         return claims
 
     async def ask(self, claim: Claim, questions: Sequence[Question]) -> Task:

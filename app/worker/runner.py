@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 import structlog
 
+from app.domain.task import EVER
 from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener
@@ -32,6 +34,13 @@ log = structlog.get_logger(__name__)
 _plain_log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
+LOOK_BACK_SECONDS = 1.0
+"""So often a claim looks at all tasks that wait. In between it begins where the oldest one was found: before that there
+are only dead rows, as many as were claimed since the oldest transaction in the database began."""
+
+STRAGGLERS = timedelta(seconds=2)
+"""So much before that it begins, for rows whose commit took longer than that of others."""
+
 UNWIND_SECONDS = 5.0
 
 Key = tuple[UUID, int]
@@ -91,6 +100,7 @@ class Runner:
         self._stopping = asyncio.Event()
         self._started = False
         self._claims_fail = False
+        self._oldest, self._look_back_at = EVER, 0.0
         self._more = True  # a slot that gets free is a reason to claim
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
@@ -189,7 +199,11 @@ class Runner:
             free = min(self._slots - len(self._handling), 2 * self._slots - len(self._running))
             if free <= 0 or self._stopping.is_set():
                 return
-            claims = await self._control.claim(self._heartbeat.worker_id, list(self._tools), free)
+            since = self._oldest - STRAGGLERS
+            if (now := time.monotonic()) >= self._look_back_at:
+                since, self._look_back_at = EVER, now + LOOK_BACK_SECONDS
+            claims = await self._control.claim(self._heartbeat.worker_id, list(self._tools), free, since=since)
+            self._oldest = claims.oldest
             # What comes later is told, to those who hear it.
             self._more = claims.more or self._listener is None or not self._listener.hearing
             for claim in claims:

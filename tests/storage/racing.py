@@ -24,7 +24,7 @@ SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"""
 
 _LOOKED = {
-    sql.CLAIM: "FROM heads AS h\n    JOIN perdure.tasks",
+    sql.CLAIM: "FROM urgent AS h\n    JOIN perdure.tasks",
     sql.RESCUE: "FROM perdure.tasks AS t\n    JOIN unnest",
     sql.EXPIRE: "FROM perdure.tasks AS t\n    WHERE t.task_id",
 }

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
 
-from app.domain.task import Json, Status, Task
+from app.domain.task import EVER, Json, Status, Task
 from app.storage.database import Database
+from app.storage.statements import CLAIM
 from app.storage.store import CLAIMS_IN_VAIN, Store
 from tests.storage.scene import OWNER, TOOL, Scene, attempt_of, new_task, question, response
 
@@ -234,3 +237,53 @@ async def test_a_task_past_its_ttl_that_nobody_has_ended_yet_is_claimed_without_
     claim = await scene.claim(task)
     assert claim.remaining_ms is not None
     assert claim.remaining_ms < 0
+
+
+async def test_a_claim_passes_over_what_waits_for_longer_than_it_is_to_look_back(scene: Scene) -> None:
+    old, new = [await scene.queued() for _ in range(2)]
+    await ready_in(scene, old, -3600)
+    row = await scene.row(new)
+    claims = await scene.store.claim(scene.worker_id, [TOOL], 5, since=row["ready_at"])
+    assert ([claim.task_id for claim in claims], claims.more) == ([new.task_id], False)
+    assert await claimed(scene.store, 5) == [old.task_id]
+
+
+async def test_it_says_since_when_the_first_of_all_has_waited_whatever_its_urgency(scene: Scene) -> None:
+    urgent = [await scene.queued(priority=0) for _ in range(9)]
+    late = await scene.queued(priority=3)
+    await ready_in(scene, late, -3600)
+    claims = await scene.store.claim(scene.worker_id, [TOOL], 1)  # looks at four, all of them urgent
+    assert [claim.task_id for claim in claims] == [urgent[0].task_id]
+    assert claims.oldest == (await scene.row(late))["ready_at"]
+
+
+async def test_where_nothing_waits_it_says_the_time_of_the_database(scene: Scene) -> None:
+    before = await scene.connection.fetchval("SELECT clock_timestamp()")
+    claims = await scene.store.claim(scene.worker_id, [TOOL], 1)
+    assert before <= claims.oldest <= await scene.connection.fetchval("SELECT clock_timestamp()")
+
+
+async def test_while_a_session_is_idle_in_a_transaction_claims_do_not_read_what_was_claimed_before(
+    scene: Scene, db_url: str
+) -> None:
+    """Its snapshot keeps the dead rows of the index, and every look from the beginning goes through them."""
+    idle = await asyncpg.connect(db_url)
+    await idle.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM perdure.tools")
+    for _ in range(20):
+        await asyncio.gather(*(scene.queued() for _ in range(50)))
+        while claims := await scene.store.claim(scene.worker_id, [TOOL], 50):
+            oldest = claims.oldest
+    read = {since: await _pages(scene.connection, since) for since in (EVER, oldest)}
+    await idle.close()
+    assert read[oldest] * 5 < read[EVER]
+
+
+async def _pages(connection: asyncpg.Connection[Any], since: datetime) -> int:
+    """How many pages the index of what waits, and the rows that it leads to, cost a claim."""
+    arguments = f"'{uuid4()}', '{{{TOOL}}}', 50, '{since.isoformat()}'"
+    await connection.execute(f"PREPARE claim AS {CLAIM}")
+    explained = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE claim({arguments})")
+    await connection.execute("DEALLOCATE claim")
+    pages = int(json.loads(explained)[0]["Plan"]["Shared Hit Blocks"])
+    assert pages > 0
+    return pages

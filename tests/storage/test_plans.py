@@ -92,7 +92,7 @@ STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
         [SOME_IDS, "{owner-1,owner-2}", "{-1,-1}", "65536"],
         {"tasks_pkey", "task_outcomes_pkey", "task_input_requests_pkey"},
     ),
-    "CLAIM": (sql.CLAIM, [SOME_ID, "{tool-1,tool-2,tool-3}", "8"], {"tasks_ready", "tasks_pkey"}),
+    "CLAIM": (sql.CLAIM, [SOME_ID, "{tool-1,tool-2,tool-3}", "8", "2020-01-01"], {"tasks_ready", "tasks_pkey"}),
     "HISTORY": (sql.HISTORY, [f"{{{SOME_ID}}}"], {"task_steps_pkey", "task_input_requests_pkey"}),
     "ANSWER": (sql.ANSWER, [SOME_ID, "owner-1", "{a}", '{"{}"}', '{"a":1}'], {"tasks_pkey", "task_requests_pkey"}),
     "CANCEL": (sql.CANCEL, [SOME_ID, "owner-1", "request"], {"tasks_pkey", "task_requests_pkey"}),
@@ -270,7 +270,7 @@ async def test_what_is_not_yet_due_or_for_others_is_not_stepped_over(filled: asy
     for statement in (FILL_LATER, FILL_FOREIGN, "ANALYZE perdure.tasks"):
         await filled.execute(statement)
     hot: dict[str, Arguments] = {
-        "CLAIM": [SOME_ID, "{tool-1}", "10"],
+        "CLAIM": [SOME_ID, "{tool-1}", "10", "2020-01-01"],
         "LOST": ["10", f"{{{SOME_ID}}}"],
         "OVERDUE": ["10", f"{{{SOME_ID}}}", str(OVERDUE)],
         "SPENT": ["10", f"{{{SOME_ID}}}", str(STILL_KNOWN)],

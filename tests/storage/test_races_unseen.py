@@ -11,7 +11,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.domain.task import Claim, Status, Task
+from app.domain.task import EVER, Claim, Status, Task
 from app.errors import StaleAttempt
 from app.storage import statements as sql
 from tests.storage.racing import Race, expiry_of, rescue_of
@@ -32,7 +32,7 @@ def answering(scene: Scene, claim: Claim) -> Any:
 async def test_a_cancel_that_waits_for_a_claim_is_for_the_worker_to_carry_out(scene: Scene, race: Race) -> None:
     task, worker_id = await scene.queued(), uuid4()
     cancel = scene.store.cancel(OWNER, task.task_id)
-    marked = await race.uncommitted(sql.CLAIM, worker_id, [TOOL], 1, then=cancel)
+    marked = await race.uncommitted(sql.CLAIM, worker_id, [TOOL], 1, EVER, then=cancel)
     assert marked is not None
     assert (marked.status, marked.cancel_requested, marked.epoch) == (Status.WORKING, True, 1)
     assert [h.cancel_requested for h in await scene.store.holdings(worker_id)] == [True]
@@ -67,7 +67,7 @@ async def test_a_claim_that_saw_a_task_wait_does_not_get_it_when_it_no_longer_do
             elif first == "claimed and released":  # it waits again, but only since after the look
                 await scene.store.release(claim.worker_id, attempt_of(claim))
 
-    (row,) = await race.between(sql.CLAIM, uuid4(), [TOOL], 1, meanwhile=meanwhile)
+    (row,) = await race.between(sql.CLAIM, uuid4(), [TOOL], 1, EVER, meanwhile=meanwhile)
     assert (row["seen"], row["task_id"]) == (1, None)
     assert (await scene.row(task))["epoch"] == (1 if first.startswith("claimed") else 0)
 

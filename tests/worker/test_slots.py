@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,7 +13,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from app.domain.task import Claims, Status
+from app.domain.task import EVER, Claims, Status
 from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener
@@ -69,11 +70,11 @@ class Asking(Store):
         self.answered = 0
         self.away = False
 
-    async def claim(self, worker_id: UUID, tools: Sequence[str], limit: int) -> Claims:
+    async def claim(self, worker_id: UUID, tools: Sequence[str], limit: int, *, since: datetime = EVER) -> Claims:
         self.asked.append(limit)
         if self.away:
             raise StoreUnavailable("It is away.")
-        claims = await super().claim(worker_id, tools, limit)
+        claims = await super().claim(worker_id, tools, limit, since=since)
         self.answered += 1
         return claims
 
