@@ -88,16 +88,23 @@ async def require_head(url: str, *, writes: bool = True) -> None:
         StoreUnavailable: the server could not be reached in time.
     """
     head = _scripts().get_current_head()
-    async with _connect(url) as connection:
-        found = await _revision(connection)
-        if found == head:
-            if writes:
-                await _require_rights(connection)
-            return
+    found: str | None = None
+    async for attempt in stamina.retry_context(on=_WentAway, attempts=None, timeout=PATIENCE_SECONDS):
+        with attempt:  # it only looks, and may look again
+            async with _connect(url) as connection:
+                found = await _revision(connection)
+                if found == head and writes:
+                    await _require_rights(connection)
+    if found == head:
+        return
     _check_known(found)
     if found is None:
         raise SchemaError("The database has no tables of Perdure yet: run `perdure migrate`")
     raise SchemaError(f"The database is at revision {found}, this release needs {head}: run `perdure migrate`")
+
+
+class _WentAway(StoreUnavailable):
+    """It answered at first."""
 
 
 class Standing(StrEnum):
@@ -232,6 +239,6 @@ async def _connect(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
     try:
         yield connection
     except PASSING as fault:
-        raise StoreUnavailable("The database went away in the middle: try again") from fault
+        raise _WentAway("The database went away in the middle: try again") from fault
     finally:
         await connection.close()

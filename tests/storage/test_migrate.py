@@ -226,12 +226,23 @@ async def test_tables_without_a_revision_are_left_alone_and_told_of(db_url: str)
         assert await connection.fetchval("SELECT count(*) FROM perdure.tasks") == 0
 
 
-async def test_a_server_that_goes_away_in_the_middle_is_told_as_one_that_cannot_be_reached(
-    db_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("patience", "times"), [(30.0, 1), (0.0, 1000)], ids=["once", "for good"])
+async def test_a_server_that_goes_away_in_the_middle_is_asked_again_for_a_while(
+    db_url: str, monkeypatch: pytest.MonkeyPatch, patience: float, times: int
 ) -> None:
+    looks = 0
+
     async def cut_off(connection: asyncpg.Connection[Any]) -> None:
-        await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        nonlocal looks
+        looks += 1
+        if looks <= times:
+            await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
     monkeypatch.setattr(migrate, "_require_rights", cut_off)
-    with pytest.raises(StoreUnavailable, match="went away"):
+    monkeypatch.setattr(migrate, "PATIENCE_SECONDS", patience)
+    if patience:
         await migrate.require_head(db_url)
+        assert looks == 2
+    else:
+        with pytest.raises(StoreUnavailable, match="went away"):
+            await migrate.require_head(db_url)
