@@ -100,7 +100,7 @@ class Runner:
         self._stopping = asyncio.Event()
         self._started = False
         self._claims_fail = False
-        self._oldest, self._look_back_at = EVER, 0.0
+        self._oldest, self._look_back_at, self._looked_back = EVER, 0.0, True
         self._more = True  # a slot that gets free is a reason to claim
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
@@ -186,8 +186,10 @@ class Runner:
                 except StoreUnavailable:
                     self._claims_fail = True
                     log.warning("cannot claim: the task store cannot be reached")
+            # What a claim may have passed over is looked for soon, however seldom the worker polls.
+            patience = self._poll if self._looked_back else min(self._poll, LOOK_BACK_SECONDS)
             try:
-                async with asyncio.timeout(self._poll):
+                async with asyncio.timeout(patience):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -199,8 +201,9 @@ class Runner:
             free = min(self._slots - len(self._handling), 2 * self._slots - len(self._running))
             if free <= 0 or self._stopping.is_set():
                 return
-            since = self._oldest - STRAGGLERS
-            if (now := time.monotonic()) >= self._look_back_at:
+            since, now = self._oldest - STRAGGLERS, time.monotonic()
+            self._looked_back = now >= self._look_back_at
+            if self._looked_back:
                 since, self._look_back_at = EVER, now + LOOK_BACK_SECONDS
             claims = await self._control.claim(self._heartbeat.worker_id, list(self._tools), free, since=since)
             self._oldest = claims.oldest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -13,14 +14,14 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from app.domain.task import EVER, Claims, Status
+from app.domain.task import EVER, Claims, Json, NewTask, Policy, Status, new_task_id
 from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener
 from app.storage.notifier import READY
 from app.storage.store import Store
 from app.tools.registry import Registry, Tool, tool
-from app.worker.runner import Runner
+from app.worker.runner import LOOK_BACK_SECONDS, Runner
 from tests.storage.racing import WAITING, seen
 from tests.support.waiting import eventually
 from tests.support.worker import Tasks, working
@@ -336,3 +337,24 @@ async def test_a_claim_says_whether_more_was_there(asking: Asking, rows: Rows) -
     assert await claimed(1) == (0, True)
     await rows.let_go()
     assert await claimed(1) == (1, False)
+
+
+async def test_a_task_that_was_committed_long_after_it_was_ready_is_found_soon_however_seldom_the_worker_polls(
+    db_url: str, listener: Listener, asking: Asking
+) -> None:
+    turns = Turns()
+    turn = turns.tool()
+    options = NO_POLL | {"slots": 2, "notifies": True, "listener": listener, "control": asking}
+    async with working(db_url, turn, **options) as (tasks, runner), Database(db_url) as database:
+        await tasks.start(turn, label="a")
+        await turns.begin("a")
+        await looked(runner)
+        runner._look_back_at = time.monotonic() + LOOK_BACK_SECONDS  # it has just looked at all
+        params = Json('{"name":"turn","arguments":{"label":"late"}}')
+        late = await Store(database).create(NewTask(new_task_id(), "o", turn.name, params, Json("{}"), Policy()))
+        back = "UPDATE perdure.tasks SET ready_at = ready_at - interval '1 hour' WHERE task_id = $1"
+        await database.fetch(back, late.task_id)
+        await database.fetch("SELECT pg_notify($1, $2)", READY, turn.name)
+        await turns.begin("a", "late")
+        for label in ("a", "late"):
+            turns.may_end[label].set()
