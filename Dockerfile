@@ -1,5 +1,5 @@
 # One image, and the argument is its role: migrate, serve, worker; `docker run IMAGE --help` lists all commands.
-# Authors build theirs on it: FROM perdure, USER root, RUN pip install their package, USER perdure.
+# Authors build theirs on it: FROM perdure, USER root, RUN pip install their package, USER 10001.
 ARG PYTHON=3.13-slim
 
 FROM python:${PYTHON} AS build

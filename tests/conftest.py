@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +61,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("required", "optional"),
         default="required" if os.environ.get("CI") == "true" else "optional",
         help="whether the tests of the operators' pages in a browser fail without Chromium, or are left out "
+        "(default: required where $CI is true, else optional)",
+    )
+    parser.addoption(
+        "--engine",
+        choices=("required", "optional"),
+        default="optional",
+        help="whether the tests of the image fail without Docker, or are left out; they build the image `perdure`, "
+        "and need port 8765 (default: optional)",
+    )
+    parser.addoption(
+        "--programs",
+        choices=("required", "optional"),
+        default="required" if os.environ.get("CI") == "true" else "optional",
+        help="whether the tests that need PgBouncer, Prometheus or an SSH server fail without it, or are left out "
         "(default: required where $CI is true, else optional)",
     )
 
@@ -154,6 +168,22 @@ def module_db_url(pg_server: Server, admin: psycopg.Connection, worker_template:
 worker_template = factories.postgresql_noproc(depends_on="pg_server", dbname=RUN)
 postgresql = factories.postgresql("worker_template")
 """A psycopg connection to a migrated, empty database of the test's own, for a test that only speaks SQL."""
+
+
+@pytest.fixture(scope="session")
+def find_program(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Finds a program on the PATH; a test that asks for one that is not there fails or is left out."""
+
+    def find(name: str) -> str:
+        found = shutil.which(name)
+        if found is None:
+            reason = f"{name} is not on the PATH"
+            if request.config.getoption("programs") == "required":
+                pytest.fail(reason, pytrace=False)
+            pytest.skip(reason)
+        return found
+
+    return find
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,9 @@ import asyncio
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -145,13 +144,6 @@ def test_the_compose_file_s_database_is_the_one_that_the_others_are_given(db_url
             assert service["environment"]["DATABASE_URL"] == f"postgresql://{user}:{password}@database:5432/{user}"
 
 
-def test_the_compose_file_s_worker_can_be_scaled() -> None:
-    *command, scaled = span(PAGE, "docker compose").split()
-    assert command == ["docker", "compose", "up", "--scale"]
-    service = compose()["services"][re.sub(r"=\d+$", "", scaled)]
-    assert not {"ports", "container_name"} & service.keys(), "two containers cannot share these"
-
-
 def test_postgresql_takes_the_settings(reachable_folder: Path) -> None:
     settings = dict(sections("postgresql.conf")["top"])
     assert len(settings) >= 6
@@ -182,16 +174,20 @@ def test_alembic_takes_a_scratch_database_up_and_down(empty_url: str, tmp_path: 
             assert connection.execute(tables).fetchone() == (count,)
 
 
-@pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="needs PgBouncer")
-async def test_behind_the_page_s_pooler_a_call_is_answered(db_url: str, reachable_folder: Path, tmp_path: Path) -> None:
-    pooled = {"PERDURE_POOLED": "true", "PERDURE_DIRECT_URL": db_url}
-    with pooling(reachable_folder, db_url) as url, running_dev(tmp_path / "dev", url, "app.examples", **pooled) as dev:
+async def test_behind_the_page_s_pooler_a_call_is_answered(
+    db_url: str, reachable_folder: Path, tmp_path: Path, find_program: Callable[[str], str]
+) -> None:
+    pooled, program = {"PERDURE_POOLED": "true", "PERDURE_DIRECT_URL": db_url}, find_program("pgbouncer")
+    with (
+        pooling(program, reachable_folder, db_url) as url,
+        running_dev(tmp_path / "dev", url, "app.examples", **pooled) as dev,
+    ):
         call = ["call", "slow_compute", "--arg", "seconds=0", "--url", dev]
         assert "done after" in run_perdure(tmp_path / "call", *call)[1]
 
 
 @contextmanager
-def pooling(folder: Path, db_url: str) -> Iterator[str]:
+def pooling(program: str, folder: Path, db_url: str) -> Iterator[str]:
     """PgBouncer with the page's settings before a database of the tests; where it is."""
     server = psycopg.conninfo.conninfo_to_dict(db_url)
     port, file = free_port(), sections("pgbouncer.ini")
@@ -203,7 +199,7 @@ def pooling(folder: Path, db_url: str) -> Iterator[str]:
     with (folder / "pgbouncer.ini").open("w") as written:
         file.write(written)
     user = ["-u", "nobody"] if os.getuid() == 0 else []
-    command = [str(shutil.which("pgbouncer")), *user, str(folder / "pgbouncer.ini")]
+    command = [program, *user, str(folder / "pgbouncer.ini")]
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         pooler = subprocess.Popen(command, stdout=out, stderr=err)
     try:

@@ -52,7 +52,11 @@ RUN = {
         "params: again": "tests/test_clients_page.py::test_the_call_that_is_made_again_is_the_same_task",
     },
     "docs/deploy.md": {
-        "file: compose.yaml": "tests/test_deploy_runs.py::test_the_compose_file_s_services_answer_a_call_with_a_key",
+        "command: build": "tests/test_docker.py::test_the_image_that_is_built_as_the_page_says_is_what_it_says",
+        "file: Dockerfile": "tests/test_docker.py::"
+        "test_an_image_of_one_s_own_runs_with_no_more_than_kubernetes_leaves_it",
+        "file: compose.yaml": "tests/test_docker.py::"
+        "test_compose_brings_up_four_workers_and_an_api_that_answers_who_has_a_key",
         "file: perdure(.yaml|-.*service)": "tests/test_deploy_runs.py::"
         "test_a_process_starts_answers_its_probes_and_stops",
         "query: what waits": "tests/test_deploy_page.py::test_the_queries_run",
@@ -69,10 +73,6 @@ RUN = {
 
 CHECKED = {
     "docs/deploy.md": {
-        "command: build": "tests/test_deploy_page.py::"
-        "test_the_image_of_one_s_own_is_built_on_ours_and_runs_as_the_same_user",
-        "file: Dockerfile": "tests/test_deploy_page.py::"
-        "test_the_image_of_one_s_own_is_built_on_ours_and_runs_as_the_same_user",
         "file: alerts.yaml": "tests/test_deploy_page.py::test_an_alert_asks_for_labels_and_values_that_exist",
     },
 }
@@ -130,8 +130,10 @@ OTHERS = {
     "test_a_session_that_holds_vacuum_back_is_ended_as_the_page_says",
     "alembic downgrade base": "tests/test_deploy_runs.py::test_alembic_takes_a_scratch_database_up_and_down",
     "alembic upgrade head": "tests/test_deploy_runs.py::test_alembic_takes_a_scratch_database_up_and_down",
-    "docker compose up --scale worker=4": "tests/test_deploy_runs.py::test_the_compose_file_s_worker_can_be_scaled",
-    "openssl rand -hex 32": "tests/test_deploy_runs.py::test_the_compose_file_s_services_answer_a_call_with_a_key",
+    "docker compose up --scale worker=4": "tests/test_docker.py::"
+    "test_compose_brings_up_four_workers_and_an_api_that_answers_who_has_a_key",
+    "openssl rand -hex 32": "tests/test_docker.py::"
+    "test_compose_brings_up_four_workers_and_an_api_that_answers_who_has_a_key",
     "pytest -o asyncio_mode=auto test_shop.py": "tests/test_readme.py::test_the_first_tool_and_its_test_work",
     "python -m tests.faults --minutes 20": "tests/faults/test_faults.py::test_the_readme_s_long_run_is_twenty_minutes",
     "python -m tests.audit": "tests/test_pages.py::test_the_audit_is_one_of_the_checks",
