@@ -27,7 +27,7 @@ import asyncpg
 import structlog
 
 from app.embedded_pg import EmbeddedPostgres, first_reachable
-from app.errors import DeclarationError, SettingsError
+from app.errors import DeclarationError, ErrorKind, SettingsError
 from app.http.auth.access import Access
 from app.http.auth.api_keys import ApiKeys
 from app.http.auth.key_set import KeySet
@@ -346,6 +346,7 @@ async def _api(
     operations: Operations,
 ) -> AsyncIterator[str]:
     """Serve requests, and operators' pages; gives the endpoint's URL."""
+    metrics.expect_refusals(kind.name.lower() for kind in ErrorKind)
     watches = Watches(listener, poll_seconds=settings.poll_seconds)
     async with (
         _access(settings) as (access, metadata),
@@ -434,6 +435,7 @@ async def _listening(
 
 
 def _runner(settings: Settings, process: _Process, registry: Registry, listener: Listener | None) -> Runner:
+    metrics.expect_tools(tool.name for tool in registry.durable())
     return Runner(
         process.store,
         process.database,

@@ -1,4 +1,4 @@
-"""Every block of code and every command of the project's pages has a test that runs it, or checks it and says why."""
+"""Every block of code and every command of the project's pages has a test that runs it."""
 
 from __future__ import annotations
 
@@ -60,6 +60,8 @@ RUN = {
         "file: perdure(.yaml|-.*service)": "tests/test_deploy_runs.py::"
         "test_a_process_starts_answers_its_probes_and_stops",
         "query: what waits": "tests/test_deploy_page.py::test_the_queries_run",
+        "file: alerts.yaml": "tests/test_alerts.py::"
+        "test_each_alert_measures_something_and_none_is_raised_until_something_is_wrong",
         "file: pgbouncer.ini": "tests/test_deploy_runs.py::test_behind_the_page_s_pooler_a_call_is_answered",
         "file: postgresql.conf": "tests/test_deploy_runs.py::test_postgresql_takes_the_settings",
     },
@@ -71,13 +73,6 @@ RUN = {
 }
 """Which test runs a block, by page and the pattern of its name; the test takes its text from the page."""
 
-CHECKED = {
-    "docs/deploy.md": {
-        "file: alerts.yaml": "tests/test_deploy_page.py::test_an_alert_asks_for_labels_and_values_that_exist",
-    },
-}
-"""As `RUN`, for what needs an engine to run it that tests have none of: a builder of images, Prometheus."""
-
 ALL_BLOCKS = [each for page in PAGES for each in blocks(page)]
 MEANT = {"ID": "01920000-0000-7000-8000-000000000000", "OWNER": "somebody", "N": "2", "your.module": "app.examples"}
 """What stands for something else in the commands of sentences."""
@@ -85,12 +80,11 @@ MEANT = {"ID": "01920000-0000-7000-8000-000000000000", "OWNER": "somebody", "N":
 
 def handlers(each: Block) -> list[str]:
     """The tests that handle a block."""
-    known = [*RUN.get(each.page, {}).items(), *CHECKED.get(each.page, {}).items()]
-    return [test for pattern, test in known if re.fullmatch(pattern, each.name)]
+    return [test for pattern, test in RUN.get(each.page, {}).items() if re.fullmatch(pattern, each.name)]
 
 
 @pytest.mark.parametrize("each", ALL_BLOCKS, ids=lambda each: f"{each.page} {each.name}")
-def test_a_block_is_run_or_checked_by_a_test(each: Block) -> None:
+def test_a_block_is_run_by_a_test(each: Block) -> None:
     found = handlers(each)
     assert len(found) == 1, "name it by a comment before it, and write a test that runs it"
     path, _, test = found[0].partition("::")
@@ -99,7 +93,7 @@ def test_a_block_is_run_or_checked_by_a_test(each: Block) -> None:
 
 
 def test_each_test_of_a_block_has_one() -> None:
-    for page, known in [*RUN.items(), *CHECKED.items()]:
+    for page, known in RUN.items():
         names = [each.name for each in blocks(page)]
         assert [pattern for pattern in known if not any(re.fullmatch(pattern, name) for name in names)] == []
 

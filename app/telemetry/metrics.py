@@ -137,6 +137,19 @@ def moved(counter: Counter, tools: Iterable[str]) -> None:
         counter.labels(tool).inc()
 
 
+def expect_tools(tools: Iterable[str]) -> None:
+    """Show as 0 what may go wrong with these: to Prometheus, what appears with its first count has not increased."""
+    for tool in tools:
+        RESCUED.labels(tool)
+        _attempts(tool, "internal_error")
+
+
+def expect_refusals(reasons: Iterable[str]) -> None:
+    """Show these as 0, too."""
+    for reason in reasons:
+        _refused(reason)
+
+
 def show_build(version: str, role: str) -> None:
     """Say what runs."""
     BUILD.labels(version, role, platform.python_version()).set(1)

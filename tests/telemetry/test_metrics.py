@@ -164,6 +164,9 @@ def _check_state(seen: Scraped) -> None:
     assert seen.value("perdure_pool_limit_connections", pool="requests") == 10
     assert {labels["pool"] for labels, _ in seen.all("perdure_pool_used_connections")} == {"requests", "control"}
     assert 0 <= seen.value("perdure_notification_queue_ratio") < 1
+    for name in ("perdure_tasks_rescued_total", "perdure_attempts_total", "perdure_requests_refused_total"):
+        assert 0 in [value for _, value in seen.all(name)], "an alert sees the first time too"
+    assert seen.all("perdure_loop_failures_total", loop="listener") == [({"loop": "listener"}, 0)]
     [(build, one)] = seen.all("perdure_build_info")
     assert (build["role"], one) == ("dev", 1)
 

@@ -20,16 +20,16 @@ async def repeat(name: str, seconds: float, body: Callable[[], Awaitable[object]
 
     A body that fails is logged and tried again after a pause that doubles with each failure in a row.
     """
-    failures = 0
+    failures, counted = 0, LOOP_FAILURES.labels(name)
     while True:
         try:
             await body()
             failures = 0
         except StoreUnavailable:
             failures += 1
-            LOOP_FAILURES.labels(name).inc()
+            counted.inc()
         except Exception:
             failures += 1
-            LOOP_FAILURES.labels(name).inc()
+            counted.inc()
             log.exception("background loop failed", loop=name, failures=failures)
         await asyncio.sleep(min(seconds * 2**failures, max(seconds, LONGEST_PAUSE_SECONDS)))
