@@ -79,6 +79,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that does not say how long it may take has two minutes. Not in pyproject.toml: whoever tries a tool in the
+    checkout has a pytest without this plugin, to which the option would be an error."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(120))
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove what the run, or an earlier one that was killed, has left."""
     if hasattr(config, "workerinput"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from typing import Any
 
 import pytest
@@ -18,7 +17,8 @@ from tests.test_security_page import names_in
 
 RUN = {
     "README.md": {
-        "command: demo": "tests/cli/test_demo.py::test_the_demo_shows_a_task_survive_and_exits_0",
+        "command: demo": "tests/test_installs.py::"
+        "test_the_first_command_of_the_readme_installs_perdure_and_shows_a_task_survive",
         "command: check": ".ci/run",
         "tool: (shop|test_shop).py": "tests/test_readme.py::test_the_first_tool_and_its_test_work",
         "tool: archive.py": "tests/test_readme.py::test_the_tool_that_asks_before_it_is_a_task_works",
@@ -110,10 +110,9 @@ def test_all_code_of_a_page_is_in_blocks_that_are_seen(page: str) -> None:
 NAMED = sorted({span for page in PAGES if page != "CHANGELOG.md" for span in spans(page)})
 OURS = [span.partition("perdure ")[2] for span in NAMED if re.match(r"(opentelemetry-instrument )?perdure [a-z]", span)]
 OPERATE = [words for words in OURS if words.split()[0] in ("tasks", "workers", "tools", "check", "roles", "keys")]
-INSTALLS = [span for span in NAMED if span.startswith("pip install ")]
 OTHER = re.compile(
-    r"(?!(opentelemetry-instrument )?perdure )([\w./-]+ (.* )?--?[a-zA-Z]|"
-    r"(alembic|docker|git|kubectl|npm|openssl|pg_\w+|psql|python|systemctl|SELECT|GRANT|\\\S+) )"
+    r"(?!perdure )([\w./-]+ (.* )?--?[a-zA-Z]|(alembic|docker|git|kubectl|npm|openssl|opentelemetry-instrument|pg_\w+|pip|"
+    r"psql|python|systemctl|SELECT|GRANT|\\\S+) )"
 )
 OTHERS = {
     r"\d+ perdure.tasks": "tests/test_sql_page.py::test_psql_shows_what_each_column_is",
@@ -128,7 +127,18 @@ OTHERS = {
     "test_compose_brings_up_four_workers_and_an_api_that_answers_who_has_a_key",
     "openssl rand -hex 32": "tests/test_docker.py::"
     "test_compose_brings_up_four_workers_and_an_api_that_answers_who_has_a_key",
-    "pytest -o asyncio_mode=auto test_shop.py": "tests/test_readme.py::test_the_first_tool_and_its_test_work",
+    "opentelemetry-instrument perdure serve": "tests/test_installs.py::"
+    "test_spans_of_the_api_and_of_the_worker_arrive_where_opentelemetry_is_told_to_send_them",
+    "opentelemetry-instrument perdure worker --tools your.module": "tests/test_installs.py::"
+    "test_spans_of_the_api_and_of_the_worker_arrive_where_opentelemetry_is_told_to_send_them",
+    "pip install -e '.[benchmarks]'": "tests/test_installs.py::"
+    "test_the_extra_for_benchmarks_brings_what_they_compare_with",
+    "pip install opentelemetry-distro opentelemetry-exporter-otlp": "tests/test_installs.py::"
+    "test_spans_of_the_api_and_of_the_worker_arrive_where_opentelemetry_is_told_to_send_them",
+    "pip install pytest pytest-asyncio": "tests/test_installs.py::"
+    "test_the_first_tool_is_tested_by_what_the_readme_installs",
+    "pytest -o asyncio_mode=auto test_shop.py": "tests/test_installs.py::"
+    "test_the_first_tool_is_tested_by_what_the_readme_installs",
     "python -m tests.faults --minutes 20": "tests/faults/test_faults.py::test_the_readme_s_long_run_is_twenty_minutes",
     "python -m tests.audit": "tests/test_pages.py::test_the_audit_is_one_of_the_checks",
     "ssh -L 8766:127.0.0.1:8766 host": "tests/http/ui/test_process.py::"
@@ -179,7 +189,7 @@ def test_the_operators_commands_of_sentences_do_something(db_url: str) -> None:
 
 
 def test_what_is_named_of_other_programs_and_sql_has_a_test_each() -> None:
-    named = {span for span in NAMED if OTHER.match(span) and span not in INSTALLS}
+    named = {span for span in NAMED if OTHER.match(span)}
     assert named == OTHERS.keys()
     for found in OTHERS.values():
         path, _, test = found.partition("::")
@@ -188,10 +198,3 @@ def test_what_is_named_of_other_programs_and_sql_has_a_test_each() -> None:
 
 def test_the_audit_is_one_of_the_checks() -> None:
     assert list(CHECKS["pip-audit"])[1:] == ["-m", "tests.audit"]
-
-
-def test_what_pip_is_to_install_from_the_checkout_is_there() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert len(INSTALLS) >= 3
-    for extra in (extra for span in INSTALLS for extra in re.findall(r"\.\[(\w+)\]", span)):
-        assert extra in extras
