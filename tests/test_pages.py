@@ -111,8 +111,8 @@ NAMED = sorted({span for page in PAGES if page != "CHANGELOG.md" for span in spa
 OURS = [span.partition("perdure ")[2] for span in NAMED if re.match(r"(opentelemetry-instrument )?perdure [a-z]", span)]
 OPERATE = [words for words in OURS if words.split()[0] in ("tasks", "workers", "tools", "check", "roles", "keys")]
 OTHER = re.compile(
-    r"(?!perdure )([\w./-]+ (.* )?--?[a-zA-Z]|(alembic|docker|git|kubectl|npm|openssl|opentelemetry-instrument|pg_\w+|pip|"
-    r"psql|python|systemctl|SELECT|GRANT|\\\S+) )"
+    r"(?!perdure )([\w./-]+ (.* )?--?[a-zA-Z]|(alembic|docker|git|kubectl|npm|openssl|opentelemetry-instrument|pg_\w+|"
+    r"pip|psql|python|systemctl|SELECT|GRANT|\\\S+) )"
 )
 OTHERS = {
     r"\d+ perdure.tasks": "tests/test_sql_page.py::test_psql_shows_what_each_column_is",
@@ -141,8 +141,8 @@ OTHERS = {
     "test_the_first_tool_is_tested_by_what_the_readme_installs",
     "python -m tests.faults --minutes 20": "tests/faults/test_faults.py::test_the_readme_s_long_run_is_twenty_minutes",
     "python -m tests.audit": "tests/test_pages.py::test_the_audit_is_one_of_the_checks",
-    "ssh -L 8766:127.0.0.1:8766 host": "tests/http/ui/test_process.py::"
-    "test_the_address_that_the_docs_name_is_the_default_one",
+    "ssh -L 8766:127.0.0.1:8766 host": "tests/http/ui/test_from_elsewhere.py::"
+    "test_the_pages_are_reached_from_another_machine_by_the_command_that_the_docs_name",
 }
 """Which test runs, or checks, a command or a statement that is not ours."""
 

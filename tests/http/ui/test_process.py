@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession, CookieJar
 
-from app.settings import Settings
 from tests.http.ui.desks import PASSWORD
 from tests.support.command import Command, perdure
-from tests.support.pages import block, shell, span, spans
+from tests.support.pages import block, shell
 
 PAGE = "docs/ui.md"
 TOOLS = '''
@@ -69,9 +68,3 @@ async def test_what_the_docs_say_turns_the_pages_on(db_url: str, tmp_path: Path)
             password = {"password": (tmp_path / "password").read_text()}
             async with session.post(f"{url}/ui/login", data=password) as answer:
                 assert "Overview" in await answer.text()
-
-
-def test_the_address_that_the_docs_name_is_the_default_one() -> None:
-    port = Settings().ops_port
-    assert f"http://127.0.0.1:{port}/ui" in spans(PAGE)
-    assert span(PAGE, "ssh ") == f"ssh -L {port}:127.0.0.1:{port} host"
