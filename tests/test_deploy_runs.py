@@ -6,10 +6,11 @@ import asyncio
 import os
 import re
 import shlex
+import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -84,6 +85,30 @@ async def test_a_process_starts_answers_its_probes_and_stops(
         await is_ready(url)
         assert [(await probe(f"{url}{path}"))[0] for path in documented.probes] == [200] * len(documented.probes)
         assert await asyncio.to_thread(process.stop) == 0
+
+
+async def test_several_processes_have_a_port_for_operators_each_from_the_first_on(db_url: str, tmp_path: Path) -> None:
+    _, *words = span(PAGE, "perdure serve --processes").split()
+    first = free_ports(int(words[-1]))
+    settings = {"DATABASE_URL": db_url, "PERDURE_PORT": str(free_port()), "PERDURE_OPS_PORT": str(first)}
+    with perdure(tmp_path / "serve", *words, **settings) as serve:
+        for port in range(first, first + int(words[-1])):
+            await asyncio.to_thread(serve.says, rf"http://127\.0\.0\.1:{port}\b.*answering operators")
+            await is_ready(f"http://127.0.0.1:{port}")
+        assert await asyncio.to_thread(serve.stop) == 0
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody listens on."""
+    while True:
+        first = free_port()
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.create_server(("127.0.0.1", port)))
+            except (OSError, OverflowError):
+                continue
+            return first
 
 
 def test_the_job_makes_the_tables(empty_url: str, tmp_path: Path) -> None:

@@ -139,12 +139,22 @@ OTHERS = {
     "test_the_first_tool_is_tested_by_what_the_readme_installs",
     "pytest -o asyncio_mode=auto test_shop.py": "tests/test_installs.py::"
     "test_the_first_tool_is_tested_by_what_the_readme_installs",
-    "python -m tests.faults --minutes 20": "tests/faults/test_faults.py::test_the_readme_s_long_run_is_twenty_minutes",
+    "python -m tests.faults --minutes 20": "tests/faults/test_faults.py::test_the_readme_s_long_run_is_run_for_some_seconds",
     "python -m tests.audit": "tests/test_pages.py::test_the_audit_is_one_of_the_checks",
     "ssh -L 8766:127.0.0.1:8766 host": "tests/http/ui/test_from_elsewhere.py::"
     "test_the_pages_are_reached_from_another_machine_by_the_command_that_the_docs_name",
 }
 """Which test runs, or checks, a command or a statement that is not ours."""
+
+
+STARTS = {
+    "serve|worker|migrate|call": "tests/test_deploy_runs.py::test_the_compose_file_s_services_answer_a_call_with_a_key",
+    "dev( --tools shop.py)?": "tests/test_readme.py::shop_url",
+    r"serve --processes( \w)?": "tests/test_deploy_runs.py::"
+    "test_several_processes_have_a_port_for_operators_each_from_the_first_on",
+    "worker --tools your.module": "tests/test_deploy_runs.py::test_a_process_starts_answers_its_probes_and_stops",
+}
+"""Which test runs a command of ours that is not done at once."""
 
 
 def parse(words: list[str]) -> None:
@@ -186,6 +196,14 @@ def test_the_operators_commands_of_sentences_do_something(db_url: str) -> None:
     for words in [*whole, "check", "tools", "workers", "roles"]:
         given = [str(tasks["failed"]) if word == "ID" else MEANT.get(word, word) for word in words.split()]
         assert run(db_url, *given).code in (0, 1), words  # `check` fails: there is no worker
+
+
+def test_each_command_that_is_not_done_at_once_has_a_test() -> None:
+    for words in set(OURS) - set(OPERATE):
+        assert len([pattern for pattern in STARTS if re.fullmatch(pattern, words)]) == 1, words
+    for found in STARTS.values():
+        path, _, test = found.partition("::")
+        assert test in names_in(ROOT / path)
 
 
 def test_what_is_named_of_other_programs_and_sql_has_a_test_each() -> None:
