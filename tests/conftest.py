@@ -74,7 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--programs",
         choices=("required", "optional"),
         default="required" if os.environ.get("CI") == "true" else "optional",
-        help="whether the tests that need PgBouncer, Prometheus or an SSH server fail without it, or are left out "
+        help="whether the tests that need PgBouncer, Prometheus, systemd or SSH fail without it, or are left out "
         "(default: required where $CI is true, else optional)",
     )
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import psycopg
 import pytest
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
@@ -88,6 +92,18 @@ def test_the_compose_file_migrates_before_it_serves_and_waits_for_the_grace() ->
     assert named_volumes == set(compose()["volumes"])
 
 
+@pytest.mark.parametrize("name", ["perdure-serve.service", "perdure-worker@1.service"])
+def test_systemd_has_nothing_to_say_against_a_unit(
+    name: str, tmp_path: Path, find_program: Callable[[str], str]
+) -> None:
+    template = re.sub(r"@\d+", "@", name)
+    unit = block("docs/deploy.md", f"file: {template}").replace("/opt/perdure/bin/perdure", sys.executable)
+    (tmp_path / template).write_text(unit)
+    command = [find_program("systemd-analyze"), "verify", "--man=no", f"./{name}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_units_wait_for_the_grace() -> None:
     assert set(units()) == {"perdure-serve.service", "perdure-worker@.service"}
     for unit in units().values():
@@ -115,6 +131,11 @@ def test_pods_wait_for_the_grace_and_probe_what_is_served() -> None:
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
         assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
         assert {each["name"] for each in container["env"]} <= VARIABLES
+
+
+@pytest.mark.parametrize("each", objects(), ids=lambda each: f"{each['kind']} {each['metadata']['name']}")
+def test_kubernetes_knows_each_object_and_all_that_it_says(each: dict[str, Any]) -> None:
+    kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
 
 
 def test_selectors_find_what_they_select() -> None:

@@ -139,12 +139,13 @@ OTHERS = {
     "test_the_first_tool_is_tested_by_what_the_readme_installs",
     "pytest -o asyncio_mode=auto test_shop.py": "tests/test_installs.py::"
     "test_the_first_tool_is_tested_by_what_the_readme_installs",
-    "python -m tests.faults --minutes 20": "tests/faults/test_faults.py::test_the_readme_s_long_run_is_run_for_some_seconds",
+    "python -m tests.faults --minutes 20": "tests/faults/test_faults.py::"
+    "test_the_readme_s_long_run_is_run_for_some_seconds",
     "python -m tests.audit": "tests/test_pages.py::test_the_audit_is_one_of_the_checks",
     "ssh -L 8766:127.0.0.1:8766 host": "tests/http/ui/test_from_elsewhere.py::"
     "test_the_pages_are_reached_from_another_machine_by_the_command_that_the_docs_name",
 }
-"""Which test runs, or checks, a command or a statement that is not ours."""
+"""Which test runs, a command or a statement that is not ours."""
 
 
 STARTS = {

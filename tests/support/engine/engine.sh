@@ -34,11 +34,16 @@ cannot() {
 }
 
 make_python() {
-    local mirror
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1)
+    local from
+    from=$(mirror)
+    if [ -z "$from" ]; then apt-get update -qq && from=$(mirror); fi
     mmdebstrap --quiet --variant=minbase --include=python3-venv,python-is-python3,ca-certificates \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-        --customize-hook="'$here/engine.sh' furnish \"\$1\"" trixie - "$mirror" | docker import - python:3.13-slim >/dev/null
+        --customize-hook="'$here/engine.sh' furnish \"\$1\"" trixie - "$from" | docker import - python:3.13-slim >/dev/null
+}
+
+mirror() {
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | sed 1q
 }
 
 # The certificates and pip's settings of this machine go in, for its mirror of packages may need them. Out come the parts
