@@ -15,6 +15,7 @@ import stamina
 import structlog
 from sqlalchemy import make_url
 
+from app.domain.fixed import fixed
 from app.errors import SettingsError, StoreUnavailable
 
 log = structlog.get_logger(__name__)
@@ -82,7 +83,7 @@ AT_HAND = 4
 """Connections that are not given back to the pool each time: as many as a busy process uses at the same time."""
 
 AT_HAND_SECONDS = 60.0
-"""After this one is given back even so, and the pool may replace it."""
+"""After this one is given back even so, and the pool may replace it; or is closed, if it was not used meanwhile."""
 
 
 async def _keep(_: asyncpg.Connection[Any]) -> None:
@@ -96,6 +97,15 @@ class Use:
     limit: int
     used: int
     waiting: int
+
+
+@fixed
+class _AtHand:
+    """A connection that is not in use, since when the pool has not seen it, and when it was used last."""
+
+    connection: asyncpg.Connection[asyncpg.Record]
+    since: float
+    used: float
 
 
 class Database:
@@ -143,7 +153,7 @@ class Database:
         self._asking = 0
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._is_closing = False
-        self._at_hand: list[tuple[asyncpg.Connection[asyncpg.Record], float]] = []
+        self._at_hand: list[_AtHand] = []
 
     async def __aenter__(self) -> Self:
         """Open the first connection.
@@ -174,7 +184,7 @@ class Database:
             try:
                 async with asyncio.timeout(5):
                     while self._at_hand:
-                        await self._give_back(self._pool, self._at_hand.pop()[0])
+                        await self._give_back(self._pool, self._at_hand.pop().connection)
                     await self._pool.close()
             except TimeoutError:
                 self._pool.terminate()
@@ -222,7 +232,8 @@ class Database:
         """One connection, in the order of asking.
 
         Those that were used last stay at hand: taking one from the pool, and giving it back, costs as much as a
-        statement. One that something has befallen goes back at once, and each after a while: the pool sees to it.
+        statement. One that something has befallen goes back at once, and each after a while: the pool sees to it. One
+        that was not used for a while is used no more: whatever stands between may have forgotten it.
         """
         if self._pool is None:
             raise AssertionError("the database is used before it was opened")
@@ -236,7 +247,7 @@ class Database:
                     well = True
                 finally:
                     if well and self._stays(since):
-                        self._at_hand.append((connection, since))
+                        self._at_hand.append(_AtHand(connection, since, _now()))
                     else:
                         await self._give_back(self._pool, connection)
         finally:
@@ -248,10 +259,12 @@ class Database:
     async def _taken(self, pool: asyncpg.Pool[asyncpg.Record]) -> tuple[asyncpg.Connection[asyncpg.Record], float]:
         """A connection, and since when the pool has not seen it."""
         while self._at_hand:
-            connection, since = self._at_hand.pop()
-            if not _is_lost(connection):
-                return connection, since
-            await self._give_back(pool, connection)
+            last = self._at_hand.pop()
+            if not _is_lost(last.connection):
+                if _now() - last.used < AT_HAND_SECONDS:
+                    return last.connection, last.since
+                last.connection.terminate()
+            await self._give_back(pool, last.connection)
         proxy: Any = await pool.acquire()  # it has all of a connection's methods
         return proxy, _now()
 
