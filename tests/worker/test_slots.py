@@ -21,7 +21,7 @@ from app.storage.listener import Listener
 from app.storage.notifier import READY
 from app.storage.store import Store
 from app.tools.registry import Registry, Tool, tool
-from app.worker.runner import LOOK_BACK_SECONDS, Runner
+from app.worker.runner import LONGEST_SECONDS, LOOK_BACK_SECONDS, Runner, _rest
 from tests.storage.racing import WAITING, seen
 from tests.support.waiting import eventually
 from tests.support.worker import Tasks, working
@@ -337,6 +337,11 @@ async def test_a_claim_says_whether_more_was_there(asking: Asking, rows: Rows) -
     assert await claimed(1) == (0, True)
     await rows.let_go()
     assert await claimed(1) == (1, False)
+
+
+@pytest.mark.parametrize(("took", "rest"), [(0.0, 1.0), (0.1, 3.0), (60.0, LONGEST_SECONDS)])
+def test_what_took_long_is_followed_by_a_longer_rest(took: float, rest: float) -> None:
+    assert _rest(1.0, time.monotonic() - took) == pytest.approx(rest, rel=0.1)
 
 
 async def test_a_task_that_was_committed_long_after_it_was_ready_is_found_soon_however_seldom_the_worker_polls(
