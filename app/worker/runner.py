@@ -34,9 +34,11 @@ log = structlog.get_logger(__name__)
 _plain_log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
+TOGETHER_FACTOR = 4
 TOGETHER_SECONDS = 0.02
-"""How long a worker rests after a claim that got several tasks and left none: what comes meanwhile is claimed, and
-mostly ended, with one statement each. A task that comes alone is claimed at once."""
+"""A claim that got several tasks and left none is followed by a rest of so many times as long as it took, up to this:
+what comes meanwhile is claimed, and mostly ended, with one statement each; the more so, the busier the machine is. A task
+that comes alone is claimed at once."""
 
 COST_FACTOR = 30
 LONGEST_SECONDS = 10.0
@@ -221,7 +223,7 @@ class Runner:
                 self._look_back_at = began + _rest(LOOK_BACK_SECONDS, began)
             self._oldest = claims.oldest
             if len(claims) > 1 and not claims.more:
-                self._claim_rest = TOGETHER_SECONDS
+                self._claim_rest = min(TOGETHER_FACTOR * (time.monotonic() - began), TOGETHER_SECONDS)
             # What comes later is told, to those who hear it.
             self._more = claims.more or self._listener is None or not self._listener.hearing
             for claim in claims:
