@@ -37,8 +37,8 @@ SWEEP_SECONDS = 1.0
 TOGETHER_FACTOR = 4
 TOGETHER_SECONDS = 0.02
 """A claim that got several tasks and left none is followed by a rest of so many times as long as it took, up to this:
-what comes meanwhile is claimed, and mostly ended, with one statement each; the more so, the busier the machine is. A task
-that comes alone is claimed at once."""
+what comes meanwhile is claimed, and mostly ended, with one statement each; the more so, the busier the machine is. A
+task that comes alone is claimed at once."""
 
 COST_FACTOR = 30
 LONGEST_SECONDS = 10.0

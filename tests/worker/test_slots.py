@@ -373,8 +373,11 @@ async def test_tasks_that_come_after_several_are_claimed_together(
     async with working(db_url, turn, **options) as (tasks, runner):
         await looked(runner)
         monkeypatch.setattr(runner_module, "_together", rest)
+        asking.away = True
         for label in ("a", "b"):
             await tasks.start(turn, label=label)
+        await looked(runner)
+        asking.away = False
         runner._wake.set()
         await turns.begin("a", "b")
         asked = len(asking.asked)
