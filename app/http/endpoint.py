@@ -77,7 +77,7 @@ class Endpoint:
     ) -> bytes | web.Response:
         message = None
         try:
-            async with self._open.until_stopped():
+            with self._open.until_stopped():
                 principal = await self._access.principal(request)
                 _check_head(request, head, accept)
                 message = read_message(await _body(request, self._body_seconds))

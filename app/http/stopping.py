@@ -17,20 +17,22 @@ class OpenRequests:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._limits: set[asyncio.Timeout] = set()
+        self._within: set[UntilStopped] = set()
 
     def until_stopped(self) -> UntilStopped:
         """Answer a request in here: what it awaits is cancelled when the server stops."""
-        if (task := asyncio.current_task()) is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return UntilStopped(self._limits)
+        task = asyncio.current_task()
+        if task is None:
+            raise AssertionError("a request is answered in a task")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return UntilStopped(task, self._within)
 
     async def end(self, grace_seconds: float) -> None:
         """Let them end by themselves, and end those that have not when the grace is over."""
         await self._ended(grace_seconds)
-        for limit in self._limits:
-            limit.reschedule(asyncio.get_running_loop().time())
+        for request in self._within:
+            request.end()
         await self._ended(LAST_SECONDS)
 
     async def _ended(self, seconds: float) -> None:
@@ -39,26 +41,31 @@ class OpenRequests:
 
 
 class UntilStopped:
-    """Surrounds the answering of a request; made by `OpenRequests.until_stopped`.
+    """Surrounds the answering of a request; made by `OpenRequests.until_stopped`. What asyncio.timeout does, without
+    the timer: it costs a tenth of a small request.
 
     Raises:
         Refusal: UNAVAILABLE, the server has stopped, and what was awaited has ended.
     """
 
-    def __init__(self, limits: set[asyncio.Timeout]) -> None:
-        self._limits, self._limit = limits, asyncio.timeout(None)
+    __slots__ = ("_before", "_stopped", "_task", "_within")
 
-    async def __aenter__(self) -> None:
+    def __init__(self, task: asyncio.Task[Any], within: set[UntilStopped]) -> None:
+        self._task, self._within, self._before, self._stopped = task, within, task.cancelling(), False
+
+    def __enter__(self) -> None:
         """The server may stop from now on."""
-        await self._limit.__aenter__()
-        self._limits.add(self._limit)
+        self._within.add(self)
 
-    async def __aexit__(
+    def end(self) -> None:
+        """The server stops."""
+        self._stopped = True
+        self._task.cancel()
+
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """It has been answered, or the server has stopped."""
-        self._limits.discard(self._limit)
-        try:
-            await self._limit.__aexit__(kind, error, trace)
-        except TimeoutError:
+        self._within.discard(self)
+        if self._stopped and self._task.uncancel() <= self._before and kind is asyncio.CancelledError:
             raise Refusal(ErrorKind.UNAVAILABLE, "The server is stopping. Send the request again.") from None

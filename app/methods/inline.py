@@ -53,6 +53,8 @@ class Waiting:
     call: Call
     entry: Entry
     arguments: dict[str, Any]
+    text: Json
+    """The arguments as JSON."""
 
     @property
     def origin(self) -> Origin:

@@ -22,6 +22,11 @@ STREAM_TASKS = 1_000
 FRESH_SECONDS = 1.0
 """How long a count of live tasks is good for; those that are created meanwhile are added to it."""
 
+COST_FACTOR = 30
+LONGEST_FRESH_SECONDS = 10.0
+"""A count that took long is good for so many times as long, up to this: beside a transaction that stays open it reads
+all that have ended since, and is to take no more than a few hundredths of the database's time."""
+
 KNOWN_OWNERS = 10_000
 """Counts that are kept; beyond it all are counted anew."""
 
@@ -146,10 +151,13 @@ class Limits:
         return bucket
 
     async def _count(self, owner: str) -> _Count:
+        began = time.monotonic()
         live = await self._store.count_live(owner, self._live_tasks)
         if len(self._counts) >= KNOWN_OWNERS:
             self._counts.clear()
-        self._counts[owner] = count = _Count(live, time.monotonic() + FRESH_SECONDS)
+        now = time.monotonic()
+        fresh = max(FRESH_SECONDS, min(COST_FACTOR * (now - began), LONGEST_FRESH_SECONDS))
+        self._counts[owner] = count = _Count(live, now + fresh)
         return count
 
 

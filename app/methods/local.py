@@ -33,7 +33,8 @@ class LocalTools:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
 
     async def run(self, call: Call, tool: Tool, arguments: dict[str, Any]) -> Json:
-        """Run a tool and return its CallToolResult. Its caller's disconnect cancels an `async def` tool.
+        """Run a tool with these arguments, if they fit, and return its CallToolResult. Its caller's disconnect cancels
+        an `async def` tool.
 
         Raises:
             ProtocolError: the tool's own.
@@ -66,7 +67,9 @@ class LocalTools:
 def _told(tool: Tool, error: BaseException) -> Json:
     """What the caller is told of what a tool raised."""
     match error:
-        case InvalidArguments() | ToolError():
+        case InvalidArguments():
+            return error_result(f"Invalid arguments: {error}")
+        case ToolError():
             return error_result(str(error))
         case ProtocolError():
             raise error

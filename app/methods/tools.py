@@ -82,10 +82,10 @@ class Tools:
         call.principal.require((*self._scopes, *entry.options.scopes))
         strict = call.context.revision is Revision.V2026_07_28
         check_header_params(entry.headers, call.context.parameters, arguments, required=strict)
-        flaw = entry.arguments.check(arguments)
-        if flaw is not None:
-            return signed(error_result(f"Invalid arguments: {flaw}"))
-        result = await self._answer(Waiting(call, entry, arguments))
+        if entry.tool is not None and "requestState" not in call.params:
+            result = signed(await self._local.run(call, entry.tool, arguments))
+        else:
+            result = await self._answer(call, entry, arguments)
         return legacy_result(result) if call.context.legacy else result
 
     def label(self, params: dict[str, Any]) -> str:
@@ -97,13 +97,15 @@ class Tools:
         """From now on requests end because the process does, not because their clients have left."""
         self._inline.stop()
 
-    async def _answer(self, waiting: Waiting) -> Json:
-        call, entry, options = waiting.call, waiting.entry, waiting.entry.options
+    async def _answer(self, call: Call, entry: Entry, arguments: dict[str, Any]) -> Json:
+        try:
+            waiting = Waiting(call, entry, arguments, entry.arguments.fitting(arguments))
+        except ValueError as misfit:
+            return signed(error_result(f"Invalid arguments: {misfit}"))
+        options = entry.options
         if "requestState" in call.params:
             with self._limits.inline(call.owner):
                 return await self._inline.resume(waiting)
-        if entry.tool is not None:
-            return signed(await self._local.run(call, entry.tool, waiting.arguments))
         on_request = options.starts == "request" or not call.context.declares_tasks
         if options.task == "required" and options.starts == "task" and on_request:
             raise missing_tasks_capability()
@@ -146,7 +148,7 @@ def _new_task(waiting: Waiting, reply: Reply) -> NewTask:
         task_id=new_task_id(),
         owner=call.owner,
         tool=entry.name,
-        params=dumps({"name": entry.name, "arguments": waiting.arguments}),
+        params=Json(f'{{"name":{dumps(entry.name)},"arguments":{waiting.text}}}'),
         capabilities=dumps(context.capabilities),
         policy=entry.policy,
         reply=reply,

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from app.storage.statements import TASK
+from app.storage.statements import POLL_INTERVAL, TASK
 
-# Of each task: $1 task_id $2 params $3 trace_context $4 key_hash or NULL $5 fingerprint $6 its kind, from 1. Of each
-# kind: $7 owner $8 tool $9 priority $10 reply $11 poll_interval_ms $12 ttl_ms $13 method $14 capabilities $15 revision
-# $16 retention_ms $17 timeout_ms $18 answer_within_ms $19 loss_limit. Most tasks of a batch have these in common.
+
+def _of_kind(values: str, *names: str) -> str:
+    """Columns of a task's kind; an array holds those of all kinds."""
+    return ", ".join(
+        f"({values})[n.kind * {len(names)} + {place}] AS {name}" for place, name in enumerate(names, start=1)
+    )
+
+
+# Of each task: $1 task_id $2 params $3 trace_context $4 key_hash $5 fingerprint $6 its kind, from 0; the three that few
+# tasks have are NULL where none of them has one. Of each kind, one after the other: $7 owner, tool, reply, method,
+# capabilities and revision; $8 priority, poll_interval_ms, ttl_ms, retention_ms, timeout_ms, answer_within_ms and
+# loss_limit. Most tasks of a batch have these in common, and each argument costs as much as a task's values.
 # Primary keys only. A second try of the same id inserts nothing and returns no row; a key that is taken is an error,
 # and then there is no task at all.
 CREATE = f"""
 WITH new AS MATERIALIZED (
     SELECT n.task_id, n.params, n.trace_context, n.key_hash, n.fingerprint,
-        ($7::text[])[n.kind] AS owner, ($8::text[])[n.kind] AS tool, ($9::smallint[])[n.kind] AS priority,
-        ($10::text[])[n.kind] AS reply, ($11::integer[])[n.kind] AS poll_interval_ms,
-        ($12::bigint[])[n.kind] AS ttl_ms, ($13::text[])[n.kind] AS method,
-        ($14::json[])[n.kind] AS capabilities, ($15::text[])[n.kind] AS revision,
-        ($16::bigint[])[n.kind] AS retention_ms, ($17::bigint[])[n.kind] AS timeout_ms,
-        ($18::bigint[])[n.kind] AS answer_within_ms, ($19::integer[])[n.kind] AS loss_limit
+        {_of_kind("$7::text[]", "owner", "tool", "reply", "method", "capabilities", "revision")},
+        {
+    _of_kind(
+        "$8::bigint[]",
+        "priority",
+        "poll_interval_ms",
+        "ttl_ms",
+        "retention_ms",
+        "timeout_ms",
+        "answer_within_ms",
+        "loss_limit",
+    )
+}
     FROM unnest($1::uuid[], $2::json[], $3::json[], $4::bytea[], $5::bytea[], $6::integer[])
         AS n (task_id, params, trace_context, key_hash, fingerprint, kind)
 ), t AS (
@@ -33,7 +49,7 @@ WITH new AS MATERIALIZED (
     INSERT INTO perdure.task_requests (
         task_id, method, params, capabilities, revision, trace_context,
         retention_ms, timeout_ms, answer_within_ms, loss_limit, ttl_ms)
-    SELECT n.task_id, n.method, n.params, n.capabilities, n.revision, n.trace_context,
+    SELECT n.task_id, n.method, n.params, n.capabilities::json, n.revision, n.trace_context,
         n.retention_ms, n.timeout_ms, n.answer_within_ms, n.loss_limit, n.ttl_ms
     FROM new AS n WHERE n.task_id = ANY (ARRAY(SELECT t.task_id FROM t))
 ), key AS (
@@ -41,7 +57,7 @@ WITH new AS MATERIALIZED (
     SELECT n.owner, n.tool, n.key_hash, n.task_id, n.fingerprint
     FROM new AS n WHERE n.key_hash IS NOT NULL AND n.task_id = ANY (ARRAY(SELECT t.task_id FROM t))
 )
-SELECT {TASK} FROM t"""
+SELECT t.task_id, {POLL_INTERVAL}, t.created_at FROM t"""
 
 # $1 owner $2 tool $3 key_hash
 KEYED = """

@@ -15,6 +15,7 @@ import stamina
 import structlog
 from sqlalchemy import make_url
 
+from app.domain.fixed import fixed
 from app.errors import SettingsError, StoreUnavailable
 
 log = structlog.get_logger(__name__)
@@ -78,6 +79,13 @@ def asyncpg_dsn(url: str) -> str:
     return parsed.set(drivername="postgresql").render_as_string(hide_password=False)
 
 
+AT_HAND = 4
+"""Connections that are not given back to the pool each time: as many as a busy process uses at the same time."""
+
+AT_HAND_SECONDS = 60.0
+"""After this one is given back even so, and the pool may replace it; or is closed, if it was not used meanwhile."""
+
+
 async def _keep(_: asyncpg.Connection[Any]) -> None:
     """Give a connection back as it is: no statement of the store leaves session state, and a RESET is a round trip."""
 
@@ -89,6 +97,15 @@ class Use:
     limit: int
     used: int
     waiting: int
+
+
+@fixed
+class _AtHand:
+    """A connection that is not in use, since when the pool has not seen it, and when it was used last."""
+
+    connection: asyncpg.Connection[asyncpg.Record]
+    since: float
+    used: float
 
 
 class Database:
@@ -135,6 +152,8 @@ class Database:
         self._turn = asyncio.Semaphore(connections)
         self._asking = 0
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._is_closing = False
+        self._at_hand: list[_AtHand] = []
 
     async def __aenter__(self) -> Self:
         """Open the first connection.
@@ -160,9 +179,12 @@ class Database:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_closing = True
         if self._pool is not None:
             try:
                 async with asyncio.timeout(5):
+                    while self._at_hand:
+                        await self._give_back(self._pool, self._at_hand.pop().connection)
                     await self._pool.close()
             except TimeoutError:
                 self._pool.terminate()
@@ -207,19 +229,44 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-        """One connection of the pool, in the order of asking."""
+        """One connection, in the order of asking.
+
+        Those that were used last stay at hand: taking one from the pool, and giving it back, costs as much as a
+        statement. One that something has befallen goes back at once, and each after a while: the pool sees to it. One
+        that was not used for a while is used no more: whatever stands between may have forgotten it.
+        """
         if self._pool is None:
             raise AssertionError("the database is used before it was opened")
         self._asking += 1
         try:
             async with self._turn:
-                connection = await self._pool.acquire()
+                connection, since = await self._taken(self._pool)
+                well = False
                 try:
-                    yield connection  # type: ignore[misc]  # a proxy with the connection's methods
+                    yield connection
+                    well = True
                 finally:
-                    await self._give_back(self._pool, connection)
+                    if well and self._stays(since):
+                        self._at_hand.append(_AtHand(connection, since, _now()))
+                    else:
+                        await self._give_back(self._pool, connection)
         finally:
             self._asking -= 1
+
+    def _stays(self, since: float) -> bool:
+        return not self._is_closing and len(self._at_hand) < AT_HAND and _now() - since < AT_HAND_SECONDS
+
+    async def _taken(self, pool: asyncpg.Pool[asyncpg.Record]) -> tuple[asyncpg.Connection[asyncpg.Record], float]:
+        """A connection, and since when the pool has not seen it."""
+        while self._at_hand:
+            last = self._at_hand.pop()
+            if not _is_lost(last.connection):
+                if _now() - last.used < AT_HAND_SECONDS:
+                    return last.connection, last.since
+                last.connection.terminate()
+            await self._give_back(pool, last.connection)
+        proxy: Any = await pool.acquire()  # it has all of a connection's methods
+        return proxy, _now()
 
     async def _give_back(self, pool: asyncpg.Pool[asyncpg.Record], connection: Any) -> None:
         """A connection that was lost cannot be given back; what its user met with, a cancel above all, stands."""
@@ -250,3 +297,15 @@ class Database:
             fault = last
         log.warning("database unavailable", fault=type(fault).__name__)
         raise StoreUnavailable("The task store cannot be reached. Try again later.") from fault
+
+
+def _is_lost(connection: asyncpg.Connection[asyncpg.Record]) -> bool:
+    """Whether a connection has gone away while nothing used it: the pool then takes it back by itself."""
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

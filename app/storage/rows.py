@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 
 from app.domain.fixed import fixed
-from app.domain.task import Claim, Json, NewTask, Question, Reply, Status, Task, TaskState
+from app.domain.task import Claim, Json, NewTask, Policy, Question, Reply, Status, Task, TaskState
 
 Record = asyncpg.Record
 
@@ -123,38 +123,58 @@ def catalogue(row: Record) -> CatalogueRow:
     return CatalogueRow(row["name"], row["definition"], row["options"], row["digest"])
 
 
-def columns(new: Sequence[NewTask]) -> tuple[tuple[object, ...], ...]:
+def created(row: Record, new: NewTask) -> Task:
+    """Build the `Task` that a row of `callers.CREATE` made of this one."""
+    return Task(
+        task_id=new.task_id,
+        owner=new.owner,
+        tool=new.tool,
+        status=Status.WORKING,
+        status_message=None,
+        reply=new.reply,
+        epoch=0,
+        version=1,
+        ttl_ms=new.policy.ttl_ms,
+        poll_interval_ms=row["poll_interval_ms"],
+        created_at=row["created_at"],
+        updated_at=row["created_at"],
+        cancel_requested=False,
+        expired=False,
+        progress=None,
+        progress_total=None,
+    )
+
+
+def columns(new: Sequence[NewTask]) -> tuple[Sequence[object] | None, ...]:
     """The arguments of `callers.CREATE` for these tasks."""
-    kinds: dict[tuple[object, ...], int] = {}
-    tasks = [
-        (
-            it.task_id,
-            it.params,
-            it.trace_context,
-            it.idempotency and it.idempotency.key_hash,
-            it.idempotency and it.idempotency.fingerprint,
-            kinds.setdefault(_kind(it), len(kinds) + 1),
-        )
-        for it in new
-    ]
-    return (*zip(*tasks, strict=True), *zip(*kinds, strict=True))
-
-
-def _kind(new: NewTask) -> tuple[object, ...]:
-    """What a task has in common with others of its caller and its tool."""
-    p = new.policy
+    kinds: dict[tuple[Policy, *tuple[str | None, ...]], int] = {}
+    of_kind = [kinds.setdefault(_kind(it), len(kinds)) for it in new]
+    traces = [it.trace_context for it in new]
+    keys = [it.idempotency for it in new]
     return (
-        new.owner,
-        new.tool,
-        p.priority,
-        new.reply.value,
-        p.poll_interval_ms,
-        p.ttl_ms,
-        new.method,
-        new.capabilities,
-        new.revision,
-        p.retention_ms,
-        p.timeout_ms,
-        p.answer_within_ms,
-        p.losses,
+        [it.task_id for it in new],
+        [it.params for it in new],
+        traces if any(traces) else None,
+        [key and key.key_hash for key in keys] if any(keys) else None,
+        [key and key.fingerprint for key in keys] if any(keys) else None,
+        of_kind,
+        [text for _, *texts in kinds for text in texts],
+        [number for policy, *_ in kinds for number in _numbers(policy)],
+    )
+
+
+def _kind(new: NewTask) -> tuple[Policy, *tuple[str | None, ...]]:
+    """What a task has in common with others of its caller and its tool."""
+    return new.policy, new.owner, new.tool, new.reply.value, new.method, new.capabilities, new.revision
+
+
+def _numbers(policy: Policy) -> tuple[int | None, ...]:
+    return (
+        policy.priority,
+        policy.poll_interval_ms,
+        policy.ttl_ms,
+        policy.retention_ms,
+        policy.timeout_ms,
+        policy.answer_within_ms,
+        policy.losses,
     )

@@ -130,7 +130,8 @@ class Store:
     async def _insert_all(self, new: Sequence[NewTask]) -> list[Task | Exception]:
         """Commit them together."""
         found = await self._db.fetch(callers.CREATE, *rows.columns(new))
-        made = {task.task_id: task for task in map(rows.task, found)}
+        asked = {it.task_id: it for it in new}
+        made = {row["task_id"]: rows.created(row, asked[row["task_id"]]) for row in found}
         for task in made.values():
             metrics.created(task.tool)
         lost = [(it.owner, it.task_id) for it in new if it.task_id not in made]

@@ -107,7 +107,7 @@ def line(logger: str, event: str, **fields: str | float | None) -> None:
         logger: the module that logs.
         fields: numbers, and names that are not secret.
     """
-    if not logging.getLogger(logger).isEnabledFor(logging.INFO):
+    if not _logger(logger).isEnabledFor(logging.INFO):
         return
     if _plain_lines is None or logging.root.handlers != [_plain_lines]:  # someone else listens too
         structlog.get_logger(logger).info(event, **fields)
@@ -115,9 +115,8 @@ def line(logger: str, event: str, **fields: str | float | None) -> None:
     now = time.time()
     stamp = f"{_second(int(now))}.{int(now % 1 * 1e6):06}Z"
     bound = structlog.contextvars.get_contextvars()
-    said = "".join([f"{_json(name)}: {_json(value)}, " for name, value in {**bound, **fields}.items()])
-    last = f'"event": {_json(event)}, "logger": {_json(logger)}, "level": "info", "timestamp": "{stamp}"'
-    _plain_lines.add(f"{{{said}{last}}}\n")
+    said = "".join([f'"{name}": {_json(value)}, ' for name, value in (bound | fields).items()])
+    _plain_lines.add(f'{{{said}{_last(event, logger)}, "timestamp": "{stamp}"}}\n')
 
 
 def flush() -> None:
@@ -136,6 +135,14 @@ def _json(value: Any) -> str:
     if type(value) is str:
         return encode_basestring_ascii(value)
     return repr(value) if type(value) in (int, float) else json.dumps(value)
+
+
+_logger = lru_cache(maxsize=32)(logging.getLogger)
+
+
+@lru_cache(maxsize=32)
+def _last(event: str, logger: str) -> str:
+    return f'"event": {_json(event)}, "logger": {_json(logger)}, "level": "info"'
 
 
 @lru_cache(maxsize=2)

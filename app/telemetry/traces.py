@@ -11,6 +11,7 @@ result, a task's id or an owner. The trace's id is in the lines that are logged 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -29,6 +30,9 @@ OPERATION = "gen_ai.operation.name"
 ERROR = "error.type"
 ATTEMPT = "perdure.attempt"
 OUTCOME = "perdure.outcome"
+
+LOOK_SECONDS = 1.0
+"""How long it may take until it is seen that an SDK was set up while requests came."""
 
 _tracer = trace.get_tracer("perdure")
 _context, _baggage = TraceContextTextMapPropagator(), W3CBaggagePropagator()
@@ -96,6 +100,8 @@ def attempt(tool: str, epoch: int, stored: str | None) -> AbstractContextManager
 
 def outgoing(sent: Mapping[str, str]) -> dict[str, str]:
     """The trace context for a task that the current span makes, where there is one; else what came with the request."""
+    if not sent and not _is_set_up():
+        return {}
     carrier = dict(sent)
     _context.inject(carrier)
     return carrier
@@ -133,7 +139,13 @@ def _read(sent: Mapping[str, str]) -> Context:
 
 
 def _is_set_up() -> bool:
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    """Whether somebody records. Looked at once a second until then: it takes as long as all else that a request that
+    nobody records has to do with traces."""
+    global _set_up, _looked_at
+    if not _set_up and (now := time.monotonic()) - _looked_at >= LOOK_SECONDS:
+        _set_up, _looked_at = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider), now
+    return _set_up
 
 
+_set_up, _looked_at = False, float("-inf")
 _UNSEEN = nullcontext(Spanned(trace.INVALID_SPAN))

@@ -72,6 +72,8 @@ class Reports:
         Raises:
             StaleAttempt: the task is no longer this attempt's.
         """
+        if self._waiting is None and not self._writing.locked():
+            return
         async with self._writing:
             if (report := self._take()) is None:
                 return

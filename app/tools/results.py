@@ -69,6 +69,8 @@ class Outputs:
             data = _dump(value, self._writer)
             self._check(data)
             return _structured(data)
+        if isinstance(value, str):
+            return _one_text(value)
         blocks = self._blocks(value)
         return _structured(_dump(value)) if blocks is None else _written(_complete(blocks))
 
@@ -76,8 +78,6 @@ class Outputs:
         """The content blocks that a value is, None where it is data."""
         if value is None:
             return []
-        if isinstance(value, str):
-            return [_text(value)]
         blocks = value if isinstance(value, list | tuple) else [value]
         if all(isinstance(block, _BLOCKS) for block in blocks) and (blocks or self._lists_are_content):
             return [_dump(block, exclude_none=True) for block in blocks]
@@ -108,6 +108,14 @@ def _complete(blocks: list[Any], *, is_error: bool = False) -> dict[str, Any]:
 
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
+
+
+def _one_text(text: str) -> Json:
+    try:
+        shown = written(text)
+    except ValueError as error:
+        raise UnusableResult(f"The tool's result cannot be written as JSON: content[0].text: {error}") from error
+    return Json(f'{{"content":[{{"type":"text","text":{shown}}}],"isError":false,"resultType":"complete"}}')
 
 
 def _structured(data: Any) -> Json:

@@ -65,11 +65,11 @@ class Inputs:
             InvalidArguments: they do not fit; the message names the fields and never repeats a value.
         """
         try:
-            text = written(arguments)
-        except ValueError as flaw:
-            raise InvalidArguments(str(flaw)) from None
-        if reason := self._validator.misfit(arguments, text):
-            raise InvalidArguments(reason)
+            text = self._validator.fitting(arguments)
+        except ValueError as misfit:
+            raise InvalidArguments(str(misfit)) from None
+        if not arguments and not self._names:
+            return {}
         try:
             model = self._read(arguments, text)
         except ValidationError as error:

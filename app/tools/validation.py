@@ -119,14 +119,23 @@ class SchemaValidator:
     def check(self, value: Any) -> str | None:
         """Say which fields of a JSON value do not fit and why, None where it fits. Never repeats a value."""
         try:
-            return self.misfit(value, written(value))
-        except ValueError as flaw:
-            return str(flaw)
+            self.fitting(value)
+        except ValueError as misfit:
+            return str(misfit)
+        return None
 
-    def misfit(self, value: Any, text: Json) -> str | None:
-        """As `check`, for a value that has been `written` already, as this text."""
+    def fitting(self, value: Any) -> Json:
+        """Write a value that fits as compact JSON.
+
+        Raises:
+            ValueError: it does not; the message is as `check` says it.
+        """
+        text = written(value)
         if self._validator.is_valid(value):
-            return None
+            return text
+        raise ValueError(self._misfit(value, text))
+
+    def _misfit(self, value: Any, text: Json) -> str:
         errors = self._validator.iter_errors(value) if len(text) < _LIST_BELOW else self._first(value)
         reasons = dict.fromkeys(reason for error in errors for reason in _reasons(error))
         return "; ".join(islice(reasons, _LISTED))[:2_000] or "the value does not fit"

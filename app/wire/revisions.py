@@ -264,6 +264,8 @@ def _progress_token(meta: dict[str, Any]) -> str | int | None:
 def _trace(meta: dict[str, Any], head: Head) -> dict[str, str]:
     """The trace context of `_meta`, or that of the headers where it has none. What is longer than W3C asks anybody to
     carry is left out."""
+    if _TRACE.keys().isdisjoint(meta) and _TRACE.keys().isdisjoint(head):
+        return {}  # as mostly
     in_body = {key: value for key in _TRACE if (value := _field(meta, key, str, "a string"))}
     sent = in_body or {key: value for key in _TRACE if (value := head.get(key))}
     return {key: value for key, value in sent.items() if len(value) <= _TRACE[key]}

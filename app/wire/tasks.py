@@ -95,9 +95,11 @@ def get_result(state: TaskState) -> Json:
 def _task(task: Task) -> str:
     message = "" if task.status_message is None else f'"statusMessage":{dumps(task.status_message)},'
     ttl = "null" if task.ttl_ms is None else task.ttl_ms
+    created = _instant(task.created_at)
+    updated = created if task.updated_at is task.created_at else _instant(task.updated_at)
     return (
         f'"taskId":"{task.task_id}","status":"{task.status}",{message}'
-        f'"createdAt":"{_instant(task.created_at)}","lastUpdatedAt":"{_instant(task.updated_at)}",'
+        f'"createdAt":"{created}","lastUpdatedAt":"{updated}",'
         f'"ttlMs":{ttl},"pollIntervalMs":{task.poll_interval_ms}'
     )
 

@@ -34,6 +34,16 @@ log = structlog.get_logger(__name__)
 _plain_log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
+TOGETHER_FACTOR = 4
+TOGETHER_SECONDS = 0.02
+"""A claim that got several tasks and left none is followed by a rest of so many times as long as it took, up to this:
+what comes meanwhile is claimed, and mostly ended, with one statement each; the more so, the busier the machine is. A
+task that comes alone is claimed at once."""
+
+COST_FACTOR = 30
+LONGEST_SECONDS = 10.0
+"""A sweep, or a claim that looks at all, that took long is followed by a rest of so many times as long, up to this."""
+
 LOOK_BACK_SECONDS = 1.0
 """So often a claim looks at all tasks that wait. In between it begins where the oldest one was found: before that there
 are only dead rows, as many as were claimed since the oldest transaction in the database began."""
@@ -101,6 +111,7 @@ class Runner:
         self._started = False
         self._claims_fail = False
         self._oldest, self._look_back_at, self._looked_back = EVER, 0.0, True
+        self._sweep_rest, self._claim_rest = SWEEP_SECONDS, 0.0
         self._more = True  # a slot that gets free is a reason to claim
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
@@ -186,6 +197,8 @@ class Runner:
                 except StoreUnavailable:
                     self._claims_fail = True
                     log.warning("cannot claim: the task store cannot be reached")
+            if self._claim_rest:
+                await _together(self._claim_rest)
             # What a claim may have passed over is looked for soon, however seldom the worker polls.
             patience = self._poll if self._looked_back else min(self._poll, LOOK_BACK_SECONDS)
             try:
@@ -196,17 +209,21 @@ class Runner:
 
     async def _claim(self) -> None:
         """Claim what there are slots for, and start it."""
+        self._claim_rest = 0.0
         async with self._claiming:
             # As many attempts again as there are slots may be without a handler, their ends being written.
             free = min(self._slots - len(self._handling), 2 * self._slots - len(self._running))
             if free <= 0 or self._stopping.is_set():
                 return
-            since, now = self._oldest - STRAGGLERS, time.monotonic()
-            self._looked_back = now >= self._look_back_at
-            if self._looked_back:
-                since, self._look_back_at = EVER, now + LOOK_BACK_SECONDS
+            began = time.monotonic()
+            self._looked_back = began >= self._look_back_at
+            since = EVER if self._looked_back else self._oldest - STRAGGLERS
             claims = await self._control.claim(self._heartbeat.worker_id, list(self._tools), free, since=since)
+            if self._looked_back:
+                self._look_back_at = began + _rest(LOOK_BACK_SECONDS, began)
             self._oldest = claims.oldest
+            if len(claims) > 1 and not claims.more:
+                self._claim_rest = min(TOGETHER_FACTOR * (time.monotonic() - began), TOGETHER_SECONDS)
             # What comes later is told, to those who hear it.
             self._more = claims.more or self._listener is None or not self._listener.hearing
             for claim in claims:
@@ -256,6 +273,7 @@ class Runner:
         """
         self._look.clear()
         worker_id = self._heartbeat.worker_id
+        began = time.monotonic()
         async with self._claiming:
             running = dict(self._running)
             held = {(h.task_id, h.epoch): h for h in await self._control.holdings(worker_id)}
@@ -263,6 +281,7 @@ class Runner:
             if astray:
                 log.warning("released tasks that were claimed but not run", tasks=len(astray))
                 await self._control.release(worker_id, astray)
+        self._sweep_rest = _rest(SWEEP_SECONDS, began)
         for key, attempt in running.items():
             if key not in held:
                 attempt.abandon()
@@ -271,7 +290,7 @@ class Runner:
 
     async def _sweep_once_due(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(SWEEP_SECONDS):  # wait_for may lose a cancel that comes with the event
+            async with asyncio.timeout(self._sweep_rest):  # wait_for may lose a cancel that comes with the event
                 await self._look.wait()
         await self.sweep()
 
@@ -342,6 +361,15 @@ async def _observed(attempt: Attempt) -> None:
                 queue_ms=round(claim.waited_ms, 1),
                 run_ms=round(seconds * 1000, 1),
             )
+
+
+_together = asyncio.sleep  # by a name of its own, for tests that own the time
+
+
+def _rest(seconds: float, began: float) -> float:
+    """How long after what began then, and has ended now, it may be done again: it reads what has ended since the oldest
+    transaction of the database began, and is not to take all of the database's time where one stays open."""
+    return max(seconds, min(COST_FACTOR * (time.monotonic() - began), LONGEST_SECONDS))
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None], *_: object) -> None:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from app.domain.principal import ANONYMOUS
+from app.errors import Refusal
+from app.methods import limits as limits_module
+from app.methods.limits import Limits
 from tests.methods.inline_tools import Stage, make_tools
 from tests.support.service import serving, serving_with_worker
 from tests.support.waiting import eventually
@@ -21,6 +27,21 @@ async def test_too_many_live_tasks_are_refused_until_some_have_ended(db_url: str
             assert (await service.client.rpc("tasks/get", {"taskId": task_id})).status == 200
         await service.client.rpc("tasks/cancel", {"taskId": made[0]})
         assert (await service.client.call("job")).result["resultType"] == "task"
+
+
+@pytest.mark.parametrize(("factor", "counted_again"), [(1e9, False), (0, True)])
+async def test_a_count_that_takes_long_is_good_for_longer(
+    db_url: str, monkeypatch: pytest.MonkeyPatch, factor: float, counted_again: bool
+) -> None:
+    monkeypatch.setattr(limits_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(limits_module, "COST_FACTOR", factor)
+    async with serving(db_url) as service:
+        limits = Limits(service.store, live_tasks=2)
+        await limits.task(ANONYMOUS.owner)
+        for _ in range(2):
+            await service.start_task()  # by another process, as it were
+        came = await asyncio.gather(limits.task(ANONYMOUS.owner), return_exceptions=True)
+    assert [isinstance(it, Refusal) for it in came] == [counted_again]
 
 
 async def test_too_many_calls_that_wait_are_refused_until_one_has_its_answer(db_url: str) -> None:

@@ -10,8 +10,10 @@ import asyncpg
 import pytest
 
 from app.errors import SettingsError
-from app.storage.database import Database, asyncpg_dsn
+from app.storage import database as database_module
+from app.storage.database import AT_HAND, Database, asyncpg_dsn
 from tests.storage.racing import OURS, RUNNING_SLEEP, seen
+from tests.support.waiting import eventually
 
 IDLE = f"{OURS} AND state = 'idle'"
 IN_TRANSACTION = f"{OURS} AND state LIKE 'idle in transaction%'"
@@ -73,6 +75,52 @@ async def test_no_more_connections_are_opened_than_allowed(db_url: str, connecti
         await asyncio.gather(*(database.fetch("SELECT pg_sleep(0.001)") for _ in range(30)))
         assert await connection.fetchval(OURS) <= 3
     await seen(connection, OURS, 0)
+
+
+async def test_a_connection_stays_at_hand_for_a_while(db_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Database(db_url, connections=2) as it:
+        assert it._pool is not None
+        await it.fetch("SELECT 1")
+        assert it._pool.get_idle_size() == 0
+        monkeypatch.setattr(database_module, "AT_HAND_SECONDS", 0.0)
+        await it.fetch("SELECT 1")
+        assert it._pool.get_idle_size() == 1
+
+
+async def test_a_connection_that_nobody_used_for_long_is_not_used_again(
+    db_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Database(db_url, connections=1) as it:
+        (first,) = await it.once("SELECT pg_backend_pid() AS pid")
+        (second,) = await it.once("SELECT pg_backend_pid() AS pid")
+        monkeypatch.setattr(database_module, "AT_HAND_SECONDS", 0.0)
+        (third,) = await it.once("SELECT pg_backend_pid() AS pid")
+    assert first["pid"] == second["pid"] != third["pid"]
+
+
+async def test_only_so_many_connections_stay_at_hand(db_url: str) -> None:
+    async with Database(db_url, connections=AT_HAND + 3) as it:
+        await asyncio.gather(*(it.fetch("SELECT pg_sleep(0.05)") for _ in range(AT_HAND + 3)))
+        assert it._pool is not None
+        assert it._pool.get_idle_size() == 3
+
+
+async def test_a_connection_that_went_away_while_nobody_used_it_is_not_used_again(
+    database: Database, connection: asyncpg.Connection[Any]
+) -> None:
+    async with database.connection() as used:
+        pid = await used.fetchval("SELECT pg_backend_pid()")
+
+    async def is_lost() -> bool:
+        try:
+            return used.is_closed()
+        except asyncpg.InterfaceError:
+            return True
+
+    await connection.execute("SELECT pg_terminate_backend($1)", pid)
+    await eventually(is_lost)
+    (row,) = await database.once("SELECT pg_backend_pid() AS pid")
+    assert row["pid"] != pid
 
 
 async def test_every_connection_says_whose_it_is_and_has_limits(db_url: str) -> None:

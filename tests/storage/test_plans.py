@@ -69,8 +69,8 @@ WHERE status = 'completed' AND tool <> 'tool-1'"""
 OUTCOMES = [text for outcome in (EXPIRED, UNANSWERED, TIMED_OUT) for text in outcome]
 Arguments = list[str | None]
 NEW: Arguments = [
-    *(SOME_ID, '"{}"', "NULL", '"\\\\x00"', '"\\\\x00"', "1"),
-    *("owner-1", "tool-1", "1", "task", "NULL", "NULL", "tools/call", '"{}"', "NULL", "1000", "NULL", "1000", "3"),
+    *(SOME_ID, '"{}"', "NULL", '"\\\\x00"', '"\\\\x00"', "0"),
+    *('owner-1,tool-1,task,tools/call,"{}",NULL', "1,NULL,NULL,1000,NULL,1000,3"),
 ]
 STATEMENTS: dict[str, tuple[str, Arguments, set[str]]] = {
     "CREATE": (
