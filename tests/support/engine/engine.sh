@@ -72,6 +72,7 @@ stop() {
         while kill -0 "$daemon" 2>/dev/null; do sleep 0.1; done
     fi
     if [ -e "$1/bridge-is-ours" ] && ip link show docker0 &>/dev/null; then ip link delete docker0; fi
+    awk -v folder="$1/" 'index($2, folder) == 1 { print $2 }' /proc/mounts | xargs --no-run-if-empty umount
     rm -rf "$1"
 }
 
