@@ -34,12 +34,6 @@ log = structlog.get_logger(__name__)
 _plain_log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
-TOGETHER_FACTOR = 4
-TOGETHER_SECONDS = 0.02
-"""A claim that got several tasks and left none is followed by a rest of so many times as long as it took, up to this:
-what comes meanwhile is claimed, and mostly ended, with one statement each; the more so, the busier the machine is. A
-task that comes alone is claimed at once."""
-
 COST_FACTOR = 30
 LONGEST_SECONDS = 10.0
 """A sweep, or a claim that looks at all, that took long is followed by a rest of so many times as long, up to this."""
@@ -111,7 +105,7 @@ class Runner:
         self._started = False
         self._claims_fail = False
         self._oldest, self._look_back_at, self._looked_back = EVER, 0.0, True
-        self._sweep_rest, self._claim_rest = SWEEP_SECONDS, 0.0
+        self._sweep_rest = SWEEP_SECONDS
         self._more = True  # a slot that gets free is a reason to claim
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
@@ -197,8 +191,6 @@ class Runner:
                 except StoreUnavailable:
                     self._claims_fail = True
                     log.warning("cannot claim: the task store cannot be reached")
-            if self._claim_rest:
-                await _together(self._claim_rest)
             # What a claim may have passed over is looked for soon, however seldom the worker polls.
             patience = self._poll if self._looked_back else min(self._poll, LOOK_BACK_SECONDS)
             try:
@@ -209,7 +201,6 @@ class Runner:
 
     async def _claim(self) -> None:
         """Claim what there are slots for, and start it."""
-        self._claim_rest = 0.0
         async with self._claiming:
             # As many attempts again as there are slots may be without a handler, their ends being written.
             free = min(self._slots - len(self._handling), 2 * self._slots - len(self._running))
@@ -222,8 +213,6 @@ class Runner:
             if self._looked_back:
                 self._look_back_at = began + _rest(LOOK_BACK_SECONDS, began)
             self._oldest = claims.oldest
-            if len(claims) > 1 and not claims.more:
-                self._claim_rest = min(TOGETHER_FACTOR * (time.monotonic() - began), TOGETHER_SECONDS)
             # What comes later is told, to those who hear it.
             self._more = claims.more or self._listener is None or not self._listener.hearing
             for claim in claims:
@@ -361,9 +350,6 @@ async def _observed(attempt: Attempt) -> None:
                 queue_ms=round(claim.waited_ms, 1),
                 run_ms=round(seconds * 1000, 1),
             )
-
-
-_together = asyncio.sleep  # by a name of its own, for tests that own the time
 
 
 def _rest(seconds: float, began: float) -> float:

@@ -21,8 +21,7 @@ from app.storage.listener import Listener
 from app.storage.notifier import READY
 from app.storage.store import Store
 from app.tools.registry import Registry, Tool, tool
-from app.worker import runner as runner_module
-from app.worker.runner import LONGEST_SECONDS, LOOK_BACK_SECONDS, TOGETHER_SECONDS, Runner, _rest
+from app.worker.runner import LONGEST_SECONDS, LOOK_BACK_SECONDS, Runner, _rest
 from tests.storage.racing import WAITING, seen
 from tests.support.waiting import eventually
 from tests.support.worker import Tasks, working
@@ -338,59 +337,6 @@ async def test_a_claim_says_whether_more_was_there(asking: Asking, rows: Rows) -
     assert await claimed(1) == (0, True)
     await rows.let_go()
     assert await claimed(1) == (1, False)
-
-
-async def test_a_task_that_comes_alone_is_claimed_at_once(
-    db_url: str, listener: Listener, asking: Asking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner_module, "TOGETHER_SECONDS", 600.0)
-    monkeypatch.setattr(runner_module, "TOGETHER_FACTOR", 1e9)
-    turns = Turns()
-    turn = turns.tool()
-    options = NO_POLL | {"slots": 4, "notifies": True, "listener": listener, "control": asking}
-    async with working(db_url, turn, **options) as (tasks, runner):
-        for n in range(3):
-            await tasks.start(turn, label=str(n))
-            await turns.begin(*map(str, range(n + 1)))
-            await looked(runner)
-        for event in [turns.may_end[str(n)] for n in range(3)]:
-            event.set()
-
-
-async def test_tasks_that_come_after_several_are_claimed_together(
-    db_url: str, asking: Asking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rests: list[float] = []
-    over = asyncio.Event()
-
-    async def rest(seconds: float) -> None:
-        rests.append(seconds)
-        await over.wait()
-
-    turns = Turns()
-    turn = turns.tool()
-    options = NO_POLL | {"slots": 8, "control": asking}
-    async with working(db_url, turn, **options) as (tasks, runner):
-        await looked(runner)
-        monkeypatch.setattr(runner_module, "_together", rest)
-        asking.away = True
-        for label in ("a", "b"):
-            await tasks.start(turn, label=label)
-        await looked(runner)
-        asking.away = False
-        runner._wake.set()
-        await turns.begin("a", "b")
-        asked = len(asking.asked)
-        for label in ("c", "d", "e"):
-            await tasks.start(turn, label=label)
-            runner._wake.set()
-        assert len(asking.asked) == asked
-        assert [0 < seconds <= TOGETHER_SECONDS for seconds in rests] == [True]
-        over.set()
-        await turns.begin("a", "b", "c", "d", "e")
-        assert len(asking.asked) == asked + 1
-        for label in "abcde":
-            turns.may_end[label].set()
 
 
 @pytest.mark.parametrize(("took", "rest"), [(0.0, 1.0), (0.1, 3.0), (60.0, LONGEST_SECONDS)])
