@@ -41,8 +41,8 @@ class OpenRequests:
 
 
 class UntilStopped:
-    """Surrounds the answering of a request; made by `OpenRequests.until_stopped`. What asyncio.timeout does, without
-    the timer: it costs a tenth of a small request.
+    """Surrounds the answering of a request; made by `OpenRequests.until_stopped`. It is what asyncio.timeout is, for an
+    end that comes by itself once in a server's life.
 
     Raises:
         Refusal: UNAVAILABLE, the server has stopped, and what was awaited has ended.

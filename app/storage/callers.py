@@ -12,6 +12,12 @@ def _of_kind(values: str, *names: str) -> str:
     )
 
 
+_TEXTS = _of_kind("$7::text[]", "owner", "tool", "reply", "method", "capabilities", "revision")
+_NUMBERS = _of_kind(
+    "$8::bigint[]",
+    *("priority", "poll_interval_ms", "ttl_ms", "retention_ms", "timeout_ms", "answer_within_ms", "loss_limit"),
+)
+
 # Of each task: $1 task_id $2 params $3 trace_context $4 key_hash $5 fingerprint $6 its kind, from 0; the three that few
 # tasks have are NULL where none of them has one. Of each kind, one after the other: $7 owner, tool, reply, method,
 # capabilities and revision; $8 priority, poll_interval_ms, ttl_ms, retention_ms, timeout_ms, answer_within_ms and
@@ -21,19 +27,8 @@ def _of_kind(values: str, *names: str) -> str:
 CREATE = f"""
 WITH new AS MATERIALIZED (
     SELECT n.task_id, n.params, n.trace_context, n.key_hash, n.fingerprint,
-        {_of_kind("$7::text[]", "owner", "tool", "reply", "method", "capabilities", "revision")},
-        {
-    _of_kind(
-        "$8::bigint[]",
-        "priority",
-        "poll_interval_ms",
-        "ttl_ms",
-        "retention_ms",
-        "timeout_ms",
-        "answer_within_ms",
-        "loss_limit",
-    )
-}
+        {_TEXTS},
+        {_NUMBERS}
     FROM unnest($1::uuid[], $2::json[], $3::json[], $4::bytea[], $5::bytea[], $6::integer[])
         AS n (task_id, params, trace_context, key_hash, fingerprint, kind)
 ), t AS (
