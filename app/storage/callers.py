@@ -39,7 +39,7 @@ WITH new AS MATERIALIZED (
         c.now, c.now + n.ttl_ms * interval '1 millisecond', c.now, c.now
     FROM new AS n CROSS JOIN (SELECT clock_timestamp() AS now) AS c
     ON CONFLICT (task_id) DO NOTHING
-    RETURNING *
+    RETURNING t.task_id, t.poll_interval_ms, t.created_at
 ), request AS (
     INSERT INTO perdure.task_requests (
         task_id, method, params, capabilities, revision, trace_context,
