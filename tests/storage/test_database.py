@@ -77,14 +77,15 @@ async def test_no_more_connections_are_opened_than_allowed(db_url: str, connecti
     await seen(connection, OURS, 0)
 
 
-async def test_a_connection_stays_at_hand_for_a_while(db_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seconds", "given_back"), [(60.0, 0), (0.0, 1)])
+async def test_a_connection_stays_at_hand_for_a_while(
+    db_url: str, monkeypatch: pytest.MonkeyPatch, seconds: float, given_back: int
+) -> None:
+    monkeypatch.setattr(database_module, "AT_HAND_SECONDS", seconds)
     async with Database(db_url, connections=2) as it:
         assert it._pool is not None
         await it.fetch("SELECT 1")
-        assert it._pool.get_idle_size() == 0
-        monkeypatch.setattr(database_module, "AT_HAND_SECONDS", 0.0)
-        await it.fetch("SELECT 1")
-        assert it._pool.get_idle_size() == 1
+        assert it._pool.get_idle_size() == given_back
 
 
 async def test_a_connection_that_nobody_used_for_long_is_not_used_again(
