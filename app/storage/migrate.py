@@ -27,6 +27,9 @@ log = structlog.get_logger(__name__)
 
 _LOCKED = ("55P03", "40P01")  # lock_not_available, deadlock_detected
 
+OPERATOR_PATIENCE_SECONDS = 5.0
+"""How long a person who looks is kept waiting for a server that does not answer."""
+
 
 async def upgrade(url: str, *, tries: int = 10, pause_seconds: float = 2.0) -> str:
     """Bring the database to this release's revision. Others that try at the same time wait, and find the work done.
@@ -80,7 +83,7 @@ async def require_head(url: str, *, writes: bool = True) -> None:
     """Return if the database is at this release's revision, and this role may write there.
 
     Args:
-        writes: whether it has to; who only looks need not.
+        writes: whether it has to; an operator's command need not, and does not wait for the server for long.
 
     Raises:
         SchemaError: it is at another, or the role may not; the message says what to do.
@@ -88,10 +91,11 @@ async def require_head(url: str, *, writes: bool = True) -> None:
         StoreUnavailable: the server could not be reached in time.
     """
     head = _scripts().get_current_head()
+    patience_seconds = PATIENCE_SECONDS if writes else OPERATOR_PATIENCE_SECONDS
     found: str | None = None
-    async for attempt in stamina.retry_context(on=_WentAway, attempts=None, timeout=PATIENCE_SECONDS):
+    async for attempt in stamina.retry_context(on=_WentAway, attempts=None, timeout=patience_seconds):
         with attempt:  # it only looks, and may look again
-            async with _connect(url) as connection:
+            async with _connect(url, patience_seconds) as connection:
                 found = await _revision(connection)
                 if found == head and writes:
                     await _require_rights(connection)
@@ -220,18 +224,21 @@ async def _run(connection: asyncpg.Connection[Any], what: Callable[[Config], obj
 
 
 @asynccontextmanager
-async def _connect(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+async def _connect(url: str, patience_seconds: float = PATIENCE_SECONDS) -> AsyncIterator[asyncpg.Connection[Any]]:
     """One connection, with patience for a server that is just starting."""
     dsn = asyncpg_dsn(url)
     connection: asyncpg.Connection[Any] | None = None
     try:
-        async for attempt in stamina.retry_context(on=PASSING, attempts=None, timeout=PATIENCE_SECONDS):
+        async for attempt in stamina.retry_context(on=PASSING, attempts=None, timeout=patience_seconds):
             with attempt:
                 connection = await asyncpg.connect(
                     dsn, timeout=10, server_settings={"application_name": "perdure"}, statement_cache_size=0
                 )
     except PASSING as fault:
-        raise StoreUnavailable("The database cannot be reached: check DATABASE_URL, and that it runs") from fault
+        raise StoreUnavailable(
+            "The database cannot be reached: check that it runs, and DATABASE_URL; in a password, @ / : are written as "
+            "%40 %2F %3A"
+        ) from fault
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as refused:
         raise SettingsError(f"DATABASE_URL is refused by the server: {refused}") from refused
     if connection is None:

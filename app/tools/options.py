@@ -69,6 +69,10 @@ def _check_answering(options: ToolOptions) -> None:
     if options.task == "never" and (on_request or budget):
         option = "starts" if on_request else "inline_budget"
         raise ValueError(f'{option}: a tool with task="never" always answers on the request, leave it out')
+    if options.task == "never":
+        for option in options.model_dump(exclude={"task", "scopes"}, exclude_defaults=True):
+            name = option.removesuffix("_ms")
+            raise ValueError(f'{name}: it is about tasks, and a tool with task="never" has none; leave it out')
     if on_request and budget:
         raise ValueError('inline_budget: a tool with starts="request" answers on the request anyway, leave it out')
     if options.task == "required" and budget:

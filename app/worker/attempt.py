@@ -287,7 +287,8 @@ class Attempt:
     def _end(self, error: Exception) -> Coroutine[Any, Any, Any]:
         """The transition that an error of the tool's stands for."""
         if isinstance(error, InvalidArguments | ToolError):
-            return self._store.finish(self.claim, self._bounded(error_result(str(error))))
+            says = f"Invalid arguments: {error}" if isinstance(error, InvalidArguments) else str(error)
+            return self._store.finish(self.claim, self._bounded(error_result(says)))
         if isinstance(error, ProtocolError):
             body = {"code": error.code, "message": error.message}
             text = self._bounded(dumps(body if error.data is None else body | {"data": error.data}))
