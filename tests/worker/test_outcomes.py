@@ -68,19 +68,6 @@ async def test_a_tool_error_completes_the_task_with_is_error(db_url: str) -> Non
     assert result["content"][0]["text"] == "No such city: \x00 🏙 \u202e"
 
 
-async def test_arguments_that_fit_another_release_of_the_tool_are_said_to_be_at_fault(db_url: str) -> None:
-    @tool
-    async def add(a: int) -> int:
-        """Add one."""
-        return a + 1
-
-    state = await outcome(db_url, add, a=1, b=2)
-    assert state.result is not None
-    text = json.loads(state.result)["content"][0]["text"]
-    assert text.startswith("Invalid arguments: ")
-    assert "'b'" in text
-
-
 async def test_a_tool_error_out_of_a_task_group_is_one_too(db_url: str) -> None:
     @tool
     async def grouped() -> str:
@@ -241,7 +228,9 @@ async def test_arguments_that_no_longer_fit_the_tool_are_an_error_result(db_url:
 
     state = await outcome(db_url, exact, number="many")
     assert state.result is not None
-    assert json.loads(state.result)["isError"] is True
+    result = json.loads(state.result)
+    assert result["isError"] is True
+    assert result["content"][0]["text"].startswith("Invalid arguments: number: ")
 
 
 async def test_a_stop_iteration_out_of_a_plain_function_fails_the_task(db_url: str) -> None:
