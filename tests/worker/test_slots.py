@@ -20,6 +20,7 @@ from app.storage.database import Database
 from app.storage.listener import Listener
 from app.storage.notifier import READY
 from app.storage.store import Store
+from app.tools.context import ToolContext
 from app.tools.registry import Registry, Tool, tool
 from app.worker.runner import LONGEST_SECONDS, LOOK_BACK_SECONDS, Runner, _rest
 from tests.storage.racing import WAITING, seen
@@ -337,6 +338,32 @@ async def test_a_claim_says_whether_more_was_there(asking: Asking, rows: Rows) -
     assert await claimed(1) == (0, True)
     await rows.let_go()
     assert await claimed(1) == (1, False)
+
+
+async def test_what_was_claimed_while_the_process_stood_still_is_given_back_and_not_begun(
+    db_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    @tool
+    async def count(ctx: ToolContext) -> None:
+        """Note the attempt."""
+        attempts.append(ctx.attempt)
+
+    async with Database(db_url, connections=2) as database:
+        store = Store(database)
+        async with working(db_url, count, slots=2, poll_seconds=0.05, control=store) as (tasks, runner):
+            plain, beat = store.claim, runner._heartbeat
+
+            async def claim(*args: Any, **options: Any) -> Claims:
+                claims = await plain(*args, **options)
+                if claims and not attempts and claims[0].epoch == 1:
+                    monkeypatch.setattr(beat, "_good_until", 0.0)  # until it beats again
+                return claims
+
+            monkeypatch.setattr(store, "claim", claim)
+            await tasks.reaches(await tasks.start(count), Status.COMPLETED)
+    assert attempts == [2]
 
 
 @pytest.mark.parametrize(("took", "rest"), [(0.0, 1.0), (0.1, 3.0), (60.0, LONGEST_SECONDS)])
