@@ -165,9 +165,9 @@ class Database:
         return self
 
     async def _open(self) -> asyncpg.Pool[asyncpg.Record]:
-        return await asyncpg.create_pool(
+        pool = await asyncpg.create_pool(
             self._dsn,
-            min_size=1,
+            min_size=0,  # it would try all the time to have that many again while the server is away, and log each time
             max_size=self._connections,
             reset=_keep,
             server_settings=self._session,
@@ -175,6 +175,13 @@ class Database:
             command_timeout=self._silence,
             statement_cache_size=0 if self.pooled else 100,
         )
+        try:
+            first, since = await self._taken(pool)
+        except BaseException:
+            pool.terminate()
+            raise
+        self._at_hand.append(_AtHand(first, since, since))
+        return pool
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
