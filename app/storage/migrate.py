@@ -247,5 +247,9 @@ async def _connect(url: str, patience_seconds: float = PATIENCE_SECONDS) -> Asyn
         yield connection
     except PASSING as fault:
         raise _WentAway("The database went away in the middle: try again") from fault
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as fault:
+        if connection.is_closed():  # it went between two statements
+            raise _WentAway("The database went away in the middle: try again") from fault
+        raise
     finally:
         await connection.close()

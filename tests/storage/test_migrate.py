@@ -147,6 +147,12 @@ async def test_a_server_that_stays_away_is_told_without_the_password(monkeypatch
     assert "hush" not in str(told.value)
 
 
+async def test_a_connection_that_is_lost_between_two_statements_is_a_database_that_went_away(db_url: str) -> None:
+    with pytest.raises(StoreUnavailable, match="went away"):
+        async with migrate._connect(db_url) as connection, connection.transaction():
+            connection.terminate()
+
+
 # -- what is made -----------------------------------------------------------------------------------------------------
 
 
