@@ -18,8 +18,7 @@ from __future__ import annotations
 from app.domain.task import REQUEST_STATE_MS
 
 # The columns of a `Task`, in the order in which `rows.task` reads them; `t` is the task's row.
-POLL_INTERVAL = """
-    coalesce(t.poll_interval_ms,
+POLL_INTERVAL = """coalesce(t.poll_interval_ms,
         least(5000, greatest(1000, extract(epoch FROM now() - t.created_at) * 50))::integer) AS poll_interval_ms"""
 TASK = f"""
     t.task_id, t.owner, t.tool, t.status, t.status_message, t.reply, t.epoch, t.version, t.ttl_ms, {POLL_INTERVAL},

@@ -3,9 +3,10 @@
 # official image does; each start then listens everywhere, and asks everybody for the password.
 set -eu
 if [ ! -e "$PGDATA/PG_VERSION" ]; then
-    echo "${POSTGRES_PASSWORD:?}" >/tmp/password
-    initdb --username "$POSTGRES_USER" --pwfile /tmp/password --auth-local trust --auth-host scram-sha-256
-    rm /tmp/password
+    password=$(mktemp)
+    echo "${POSTGRES_PASSWORD:?}" >"$password"
+    initdb --username "$POSTGRES_USER" --pwfile "$password" --auth-local trust --auth-host scram-sha-256
+    rm "$password"
     echo 'host all all all scram-sha-256' >>"$PGDATA/pg_hba.conf"
     pg_ctl --wait start --options "-c listen_addresses="
     createdb --username "$POSTGRES_USER" --maintenance-db postgres "$POSTGRES_USER"
