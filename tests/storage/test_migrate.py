@@ -147,6 +147,13 @@ async def test_a_server_that_stays_away_is_told_without_the_password(monkeypatch
     assert "hush" not in str(told.value)
 
 
+async def test_who_only_looks_is_not_kept_waiting_for_a_server_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrate, "PATIENCE_SECONDS", 600.0)
+    monkeypatch.setattr(migrate, "OPERATOR_PATIENCE_SECONDS", 0.05)
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        await migrate.require_head("postgresql://me@127.0.0.1:1/there", writes=False)
+
+
 async def test_a_connection_that_is_lost_between_two_statements_is_a_database_that_went_away(db_url: str) -> None:
     with pytest.raises(StoreUnavailable, match="went away"):
         async with migrate._connect(db_url) as connection, connection.transaction():
