@@ -35,6 +35,7 @@ class Listener:
             there but no longer listens by a ping.
         pong_seconds: how long its own ping may take.
         reconnect_seconds: the pause before it listens again.
+        for_worker: whether it hears that tools have work, which an API alone says often and never needs to hear.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class Listener:
         ping_seconds: float = PING_SECONDS,
         pong_seconds: float = PONG_SECONDS,
         reconnect_seconds: float = RECONNECT_SECONDS,
+        for_worker: bool = True,
     ) -> None:
         self._dsn = asyncpg_dsn(url)
         self._ping_seconds = ping_seconds
         self._pong_seconds = pong_seconds
         self._reconnect_seconds = reconnect_seconds
+        self._for_worker = for_worker
         self._on_ready: list[tuple[frozenset[str], Callable[[], None]]] = []
         self._on_changed: list[Callable[[UUID], None]] = []
         self._on_gap: list[Callable[[], None]] = []
@@ -87,7 +90,8 @@ class Listener:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         try:
-            await connection.add_listener(READY, self._heard_ready)
+            if self._for_worker:
+                await connection.add_listener(READY, self._heard_ready)
             await connection.add_listener(CHANGED, self._heard_changed)
             await connection.add_listener(self._ping_channel, self._heard_ping)
             while not lost.is_set():

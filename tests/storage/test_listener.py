@@ -35,10 +35,10 @@ class Waiter:
 
 
 @asynccontextmanager
-async def listening(url: str, **seconds: float) -> AsyncIterator[tuple[Listener, Waiter]]:
+async def listening(url: str, *, for_worker: bool = True, **seconds: float) -> AsyncIterator[tuple[Listener, Waiter]]:
     """A listener that hears, and does not ping by itself unless it is told to."""
     seconds = {"ping_seconds": 60.0, "pong_seconds": 2.0, "reconnect_seconds": 0.01} | seconds
-    listener = Listener(url, **seconds)
+    listener = Listener(url, for_worker=for_worker, **seconds)
     waiter = Waiter(listener)
     running = asyncio.create_task(listener.run())
     try:
@@ -109,6 +109,15 @@ async def test_work_wakes_those_whose_tools_it_is_for(db_url: str, connection: a
             await notify(connection, READY, tools)
             await told(connection, waiter)
             assert waiter.woken - 1 == woken  # once at the start, for what was told before
+
+
+async def test_an_api_hears_changes_and_is_not_told_what_workers_are(
+    db_url: str, connection: asyncpg.Connection[Any]
+) -> None:
+    async with listening(db_url, for_worker=False) as (_, waiter):
+        await notify(connection, READY, "weigh count")
+        await told(connection, waiter)
+        assert waiter.woken == 1  # at the start
 
 
 @pytest.mark.parametrize(
