@@ -13,8 +13,8 @@ from rich.text import Text
 
 ELICIT = "elicitation/create"
 
-# What would move a terminal's cursor, or turn the direction of its text.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# What would move a terminal's cursor, end a line, or turn the direction of its text.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def visible(text: str) -> str:

@@ -38,7 +38,7 @@ def read_time(text: str) -> datetime:
         BadParameter: it is neither.
     """
     try:
-        return datetime.now(UTC) - timedelta(milliseconds=parse_duration(text))
+        return datetime.now(UTC) - timedelta(milliseconds=parse_duration(text, zero=True))
     except ValueError:
         pass
     try:

@@ -277,7 +277,10 @@ def _idempotency_key(meta: dict[str, Any], head: Head) -> str | None:
         mismatch("Idempotency-Key is not the key that the body has")
     key = in_header if in_body is None else in_body
     if key is not None and not 0 < len(key) <= _KEY_CHARACTERS:
-        _invalid(_IDEMPOTENCY, f"must have 1 to {_KEY_CHARACTERS} characters")
+        says = f"must have 1 to {_KEY_CHARACTERS} characters"
+        if in_body is None:
+            raise Refusal(ErrorKind.INVALID_PARAMS, f"Invalid params: the header Idempotency-Key {says}")
+        _invalid(_IDEMPOTENCY, says)
     return key
 
 

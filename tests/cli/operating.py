@@ -19,7 +19,7 @@ from app.storage.store import Store
 from tests.storage.scene import Scene
 
 STATES = ("queued", "running", "stopping", "parked", "completed", "failed", "cancelled")
-NASTY = "\x1b[31mred\x1b]0;title\x07\ttab\nline \u202egnirts"
+NASTY = "\x1b[31mred\x1b]0;title\x07\ttab\nline \u202egnirts\u2028end"
 """What a client may send to move a terminal's cursor, or to break a line."""
 
 

@@ -66,6 +66,14 @@ async def test_a_key_that_is_none_is_refused(service: Service, key: Any) -> None
     assert await service.count_tasks() == 0
 
 
+@pytest.mark.parametrize("key", ["", "x" * 256])
+async def test_a_header_that_is_none_is_refused_by_its_name(service: Service, key: str) -> None:
+    body, headers = service.client.request("tools/call", {"name": "wait_for_go", "arguments": {}})
+    reply = await service.client.post(body, headers | {"Idempotency-Key": key})
+    assert reply.refusal == (400, -32602, "Invalid params: the header Idempotency-Key must have 1 to 255 characters")
+    assert await service.count_tasks() == 0
+
+
 async def test_calls_at_the_same_moment_make_one_task(service: Service) -> None:
     replies = await asyncio.gather(*(keyed(service.client, "k", label="a") for _ in range(20)))
     assert len({reply.result["taskId"] for reply in replies}) == 1

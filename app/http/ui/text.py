@@ -54,7 +54,7 @@ def ago(moment: datetime | None, now: datetime | None = None) -> Markup:
     if moment is None:
         return Markup("—")
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
-    text = "now" if abs(seconds) < 2 else f"{_coarse(seconds)} ago" if seconds > 0 else f"in {_coarse(-seconds)}"
+    text = "now" if abs(seconds) < 2 else f"{_coarse(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
     utc = moment.astimezone(UTC)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         utc.isoformat(timespec="milliseconds"), f"{utc:%Y-%m-%d %H:%M:%S} UTC", text
