@@ -5,23 +5,19 @@
     worker   schema check, database, notifier, listener ── runner ── until a signal ── runner drains ── database
     dev      PostgreSQL, migration, then both; the API answers until the runner has drained
 
-The first SIGTERM or SIGINT stops gracefully, the second leaves at once.
+How a process runs at all, and what signals do to it, is in `app/process.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import gc
-import os
 import secrets
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import TypeVar
 
 import asyncpg
 import structlog
@@ -48,6 +44,7 @@ from app.methods.request_state import RequestStates
 from app.methods.subscriptions import Subscriptions
 from app.methods.tasks import Tasks
 from app.methods.tools import Tools
+from app.process import Signals, background, leave, spare_the_collector
 from app.settings import Settings
 from app.storage import migrate
 from app.storage.database import Database
@@ -56,10 +53,9 @@ from app.storage.notifier import Notifier
 from app.storage.operator import Operator
 from app.storage.store import Store
 from app.storage.watches import Watches
-from app.telemetry import logs, metrics
+from app.telemetry import metrics
 from app.tools.catalogue import Catalogue
 from app.tools.registry import Registry
-from app.worker.maintenance.loop import repeat
 from app.worker.runner import Runner
 
 log = structlog.get_logger(__name__)
@@ -69,15 +65,9 @@ T = TypeVar("T")
 CONTROL_CONNECTIONS = 2
 """For claims, maintenance and notifications, beside the pool that requests and handlers share."""
 
-GARBAGE = 10_000
-"""So many new objects make the garbage collector look at them: some hundred requests, not ten."""
-
 OPERATOR_CONNECTIONS = 4
 OPERATOR_SECONDS = 120.0
 """A statement of an operator's command may take so long: a list of all that ever ended reads them."""
-
-RESTART_SECONDS = 1.0
-"""After so long a background loop that has died is started again; twice as long after each further death in a row."""
 
 DATA_FOLDERS = (Path(".perdure"), Path("/var/lib/perdure"))
 
@@ -97,12 +87,6 @@ class Started:
     tools: tuple[str, ...]
     database_url: str
     data_dir: Path | None
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run one of those below, or anything else, on uvloop where that is installed."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(work)
 
 
 async def serve(settings: Settings, modules: Sequence[str]) -> None:
@@ -128,12 +112,12 @@ async def serve(settings: Settings, modules: Sequence[str]) -> None:
             await migrate.require_head(settings.direct(url) or url)
             async with (
                 _storage(settings, url, "perdure serve") as process,
-                _listener(settings, url) as listener,
+                _listener(settings, url, for_worker=False) as listener,
                 ops.showing(url, process.pools, listener) as checks,
                 _api(settings, process, registry, listener, keys, ops) as address,
             ):
                 signals.on_stop(stopped.set)
-                _spare_the_collector()
+                spare_the_collector()
                 ops.ready.started(checks | {"api": accepting(stopped)})
                 log.info("serving", url=address)
                 await stopped.wait()
@@ -161,11 +145,11 @@ async def worker(settings: Settings, modules: Sequence[str]) -> None:
             ):
                 ops.scrape.worker = runner = _runner(settings, process, registry, listener)
                 signals.on_stop(runner.stop)
-                _spare_the_collector()
+                spare_the_collector()
                 ops.ready.started(checks | {"worker": claiming(lambda: runner.obstacle)})
                 all_ended = await runner.run()
         if not all_ended:
-            _leave(0)
+            leave(0)
 
 
 async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Started], None]) -> None:
@@ -198,7 +182,7 @@ async def dev(settings: Settings, modules: Sequence[str], ready: Callable[[Start
                     ready(Started(address, registry.names, url, data_dir))
                     all_ended = await runner.run()
         if not all_ended:
-            _leave(0)
+            leave(0)
 
 
 @asynccontextmanager
@@ -242,41 +226,6 @@ def load_tools(settings: Settings, modules: Sequence[str]) -> Registry:
     return Registry(loaded)
 
 
-class Signals:
-    """What SIGTERM and SIGINT do while this is entered.
-
-    Python itself handles them, not the event loop: a tool that blocks that must not keep the second one from leaving.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        main = asyncio.current_task()
-        # What is only starting has nothing to finish: it is cancelled.
-        self._stop: Callable[[], object] = main.cancel if main else lambda: None
-        self._asked = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def on_stop(self, stop: Callable[[], object]) -> None:
-        """From now on, call this for the first signal."""
-        self._stop = stop
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._received)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _received(self, number: int, _: FrameType | None) -> None:
-        if self._asked:
-            logs.flush()
-            os._exit(128 + number)
-        self._asked = True
-        self._loop.call_soon_threadsafe(lambda: self._stop())
-
-
 @asynccontextmanager
 async def _operations(settings: Settings, role: str) -> AsyncIterator[Operations]:
     """Answer operators from the first moment to the last."""
@@ -285,7 +234,7 @@ async def _operations(settings: Settings, role: str) -> AsyncIterator[Operations
     if settings.ops_port is not None:
         await operations.listen(settings.ops_host, settings.ops_port, required="ops_port" in settings.model_fields_set)
     try:
-        async with _background("loop lag", metrics.watch_loop):
+        async with background("loop lag", metrics.watch_loop):
             yield operations
     finally:
         await operations.stop()
@@ -319,20 +268,20 @@ async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Pr
             yield _Process(database, Store(database), Store(control), control)
             return
         notifier = Notifier(control)
-        async with _background("notifier", notifier.run):
+        async with background("notifier", notifier.run):
             yield _Process(database, Store(database, notifier), Store(control, notifier), control, notifier)
 
 
 @asynccontextmanager
-async def _listener(settings: Settings, url: str) -> AsyncIterator[Listener | None]:
+async def _listener(settings: Settings, url: str, *, for_worker: bool = True) -> AsyncIterator[Listener | None]:
     """What hears notifications; None where all is found out by polling."""
     direct = settings.direct(url)
     if not settings.notify or direct is None:
         log.info("notifications are not heard; changes are found by polling")
         yield None
         return
-    listener = Listener(direct)
-    async with _background("listener", listener.run):
+    listener = Listener(direct, for_worker=for_worker)
+    async with background("listener", listener.run):
         yield listener
 
 
@@ -462,38 +411,6 @@ def _postgres(settings: Settings) -> Iterator[tuple[str, Path | None]]:
         yield server.url(), folder
 
 
-@asynccontextmanager
-async def _background(name: str, loop: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run a loop beside all else; if it dies, it is logged and started again, after a pause that grows."""
-    task = asyncio.create_task(repeat(name, RESTART_SECONDS, loop))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
-
-
-def _spare_the_collector() -> None:
-    """What is there when a process has started stays: the garbage collector need not look at it again and again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GARBAGE)
-
-
 def _require_durable(registry: Registry) -> None:
     if not registry.durable():
         raise DeclarationError('None of these tools runs as a task: a worker has nothing to do for task="never"')
-
-
-def _leave(code: int) -> NoReturn:
-    """End the process though handlers still run: leaving in the ordinary way would wait for their threads."""
-    log.warning("leaving handlers behind that did not end")
-    os._exit(code)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.domain.duration import parse_duration
@@ -25,6 +27,15 @@ KEY_CHARACTERS = 32
 PASSWORD_CHARACTERS = 16
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures that only the authorization server can make."""
+OTHERS = frozenset(
+    ("PERDURE_URL", "PERDURE_TOKEN", "PERDURE_POSTGRES_HOME", "PERDURE_POSTGRES_USER", "PERDURE_EXAMPLES_CSV_DIR")
+)
+"""Variables that are no settings of a process, and are read elsewhere."""
+
+# Kubernetes tells each container where the services of its namespace are. Of one that is called perdure, or
+# perdure-ops, it says so in variables that look like ours: PERDURE_PORT=tcp://10.0.0.1:80.
+_SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")
+_LINKED = re.compile(r"(tcp|udp|sctp)://")
 Duration = Annotated[int, BeforeValidator(parse_duration)]
 """Written as `90s` or `24h`, held in milliseconds."""
 
@@ -249,6 +260,12 @@ class Settings(BaseSettings):
         default="info", description="The least that is logged: debug, info, warning or error."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_service_links(cls, values: dict[str, Any]) -> dict[str, Any]:
+        ports = ("port", "ops_port")
+        return {name: it for name, it in values.items() if not (name in ports and _LINKED.match(str(it)))}
+
     @field_validator("database_url", "direct_url")
     @classmethod
     def _is_postgresql(cls, url: SecretStr | None) -> SecretStr | None:
@@ -367,6 +384,16 @@ def _is_loopback(host: str) -> bool:
 def variable(name: str) -> str:
     """The environment variable of a field."""
     return str(Settings.model_fields[name].validation_alias or f"{PREFIX}{name}".upper())
+
+
+def unknown(variables: Iterable[str]) -> Iterator[str]:
+    """What to say of variables that look like settings and are none."""
+    known = OTHERS.union(map(variable, Settings.model_fields))
+    for name in sorted(variables):
+        written = name.upper()
+        if written.startswith(PREFIX) and written not in known and not _SERVICE_LINK.search(written):
+            near = get_close_matches(written.removeprefix(PREFIX), [it.removeprefix(PREFIX) for it in known], n=1)
+            yield f"{name} is no setting, and ignored{f': is {PREFIX}{near[0]} meant?' if near else '.'}"
 
 
 def _explain(place: str, reason: str) -> str:

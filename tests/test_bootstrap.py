@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession
-from structlog.testing import capture_logs
 
 from app import bootstrap
 from app.http.operations import Operations
@@ -63,24 +61,3 @@ async def test_a_process_listens_only_where_that_is_wanted(notify: bool, db_url:
     settings = Settings.read(database_url=db_url, notify=notify)
     async with bootstrap._listener(settings, db_url) as listener:
         assert (listener is not None) is notify
-
-
-async def test_a_background_loop_that_dies_is_reported_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "RESTART_SECONDS", 0.01)
-    alive, starts = asyncio.Event(), 0
-
-    async def broken_at_first() -> None:
-        nonlocal starts
-        starts += 1
-        if starts < 3:
-            raise OSError("gone")
-        alive.set()
-        await asyncio.Event().wait()
-
-    with capture_logs() as logs:
-        async with asyncio.timeout(10), bootstrap._background("test", broken_at_first):
-            await alive.wait()
-    assert [(entry["log_level"], entry["loop"], entry["failures"]) for entry in logs] == [
-        ("error", "test", 1),
-        ("error", "test", 2),
-    ]

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from app.errors import SettingsError
-from app.settings import Duration, Settings, variable
+from app.settings import Duration, Settings, unknown, variable
 
 ROOT = Path(__file__).parents[1]
 FIELDS = list(Settings.model_fields)
@@ -147,9 +147,44 @@ def test_a_wrong_value_names_its_variable_and_what_that_takes(
 
 def test_all_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_SLOTS", "0")
-    monkeypatch.setenv("PERDURE_PORT", "tcp://10.0.0.1:8765")
+    monkeypatch.setenv("PERDURE_PORT", "http")
     with pytest.raises(SettingsError, match=r"PERDURE_PORT .*PERDURE_SLOTS "):
         Settings.read()
+
+
+def test_what_kubernetes_says_of_a_service_called_perdure_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = {
+        "PERDURE_PORT": "tcp://10.0.0.1:80",
+        "PERDURE_OPS_PORT": "udp://10.0.0.2:53",
+        "PERDURE_PORT_80_TCP": "tcp://10.0.0.1:80",
+        "PERDURE_PORT_80_TCP_ADDR": "10.0.0.1",
+        "PERDURE_SERVICE_HOST": "10.0.0.1",
+        "PERDURE_SERVICE_PORT": "80",
+        "PERDURE_SERVICE_PORT_HTTP": "80",
+        "PERDURE_WORKERS_SERVICE_HOST": "10.0.0.3",
+    }
+    for name, value in links.items():
+        monkeypatch.setenv(name, value)
+    assert (Settings.read().port, Settings.read().ops_port) == (8765, 8766)
+    assert Settings.read(port=80).port == 80
+    assert list(unknown(links)) == []
+
+
+def test_a_variable_that_is_no_setting_is_told_with_the_nearest_one() -> None:
+    given = (
+        "HOME",
+        "DATABASE_URL",
+        "PERDURE_TOKEN",
+        "perdure_slots",
+        "PERDURE_SLOT",
+        "PERDURE_X_Y_Z",
+        "PERDURE_REPORT",
+    )
+    assert list(unknown(given)) == [
+        "PERDURE_REPORT is no setting, and ignored: is PERDURE_PORT meant?",
+        "PERDURE_SLOT is no setting, and ignored: is PERDURE_SLOTS meant?",
+        "PERDURE_X_Y_Z is no setting, and ignored.",
+    ]
 
 
 def test_what_does_not_go_through_a_pooler_goes_to_the_database_itself() -> None:

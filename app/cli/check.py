@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -12,20 +10,15 @@ from pydantic import SecretStr
 from rich.console import Console
 from rich.text import Text
 
-from app import bootstrap
 from app.cli.call_display import visible
 from app.cli.common import read_settings
 from app.cli.output import show_json
 from app.domain.duration import UNITS, parse_duration
 from app.errors import SettingsError
 from app.http.auth.api_keys import ApiKeys
-from app.settings import PREFIX, Settings, variable
+from app.process import run
+from app.settings import Settings, unknown, variable
 from app.storage.checkup import Finding, Level, check_up
-
-OTHERS = frozenset(
-    ("PERDURE_URL", "PERDURE_TOKEN", "PERDURE_POSTGRES_HOME", "PERDURE_POSTGRES_USER", "PERDURE_EXAMPLES_CSV_DIR")
-)
-"""Variables that are no settings of a process, and are read elsewhere."""
 
 STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
@@ -36,7 +29,7 @@ def check(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON d
     Exits with 1 if something fails.
     """
     settings = read_settings()
-    findings = bootstrap.run(_check(settings))
+    findings = run(_check(settings))
     if as_json:
         show_json({"settings": effective(settings), "checks": findings})
     else:
@@ -57,21 +50,12 @@ async def _check(settings: Settings) -> list[Finding]:
 
 
 def _configuration(settings: Settings) -> list[Finding]:
-    flaws = list(_unknown())
+    flaws = list(unknown(os.environ))
     if not settings.request_state_keys():
         flaws.append("PERDURE_REQUEST_STATE_KEY is not set: `perdure serve` does not start without, workers do.")
     return [Finding("settings", Level.WARN, says) for says in flaws] or [
         Finding("settings", Level.OK, "All can be used.")
     ]
-
-
-def _unknown() -> Iterator[str]:
-    """Variables that look like settings and are none."""
-    known = {variable(name) for name in Settings.model_fields} | OTHERS
-    for name in sorted(os.environ):
-        if name.upper().startswith(PREFIX) and name.upper() not in known:
-            near = get_close_matches(name.upper(), known, n=1)
-            yield f"{name} is no setting, and ignored{f': is {near[0]} meant?' if near else '.'}"
 
 
 def _access(settings: Settings) -> Finding:
@@ -129,6 +113,7 @@ def _without_password(secret: str) -> str:
 
 def _show(settings: Settings, findings: list[Finding]) -> None:
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(Text("Settings, as a process would have them that was started from here:", style="dim"))
     for name, value in effective(settings).items():
         if value is not None:
             console.print(Text(visible(f"{name}={value}"), style="dim"))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
+import structlog
 import typer
 
-from app.settings import Settings
+from app.settings import Settings, unknown
 from app.telemetry import logs
+
+log = structlog.get_logger(__name__)
 
 ToolModules = Annotated[
     list[str],
@@ -29,4 +33,16 @@ def read_settings(**given: Any) -> Settings:
     """
     settings = Settings.read(**given)
     logs.configure(settings.log_format, settings.log_level)
+    return settings
+
+
+def process_settings(**given: Any) -> Settings:
+    """Read them for a process that stays: a variable that is ignored is told in its log.
+
+    Raises:
+        SettingsError: a value cannot be used.
+    """
+    settings = read_settings(**given)
+    for ignored in unknown(os.environ):
+        log.warning(ignored)
     return settings

@@ -5,12 +5,13 @@ from __future__ import annotations
 import typer
 
 from app import bootstrap
-from app.cli.common import Host, Port, ToolModules, read_settings
+from app.cli.common import Host, Port, ToolModules, process_settings
+from app.process import run
 
 
 def dev(tools: ToolModules, host: Host = None, port: Port = None) -> None:
     """Run API and worker in one process, on a PostgreSQL of its own unless DATABASE_URL is set."""
-    bootstrap.run(bootstrap.dev(read_settings(host=host, port=port), tools, _announce))
+    run(bootstrap.dev(process_settings(host=host, port=port), tools, _announce))
 
 
 def _announce(started: bootstrap.Started) -> None:

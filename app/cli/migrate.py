@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from app import bootstrap
 from app.cli.common import read_settings
+from app.process import run
 from app.storage.migrate import upgrade
 
 
@@ -14,4 +14,4 @@ def migrate() -> None:
     settings = read_settings()
     url = settings.require_database_url()
     url = settings.direct(url) or url
-    typer.echo(f"The database is at revision {bootstrap.run(upgrade(url))}.")
+    typer.echo(f"The database is at revision {run(upgrade(url))}.")

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from app import bootstrap
-from app.cli.common import Host, Port, ToolModules, read_settings
+from app.cli.common import Host, Port, ToolModules, process_settings
 from app.cli.processes import serve_processes
 from app.errors import SettingsError
+from app.process import run
 
 Processes = Annotated[
     int, typer.Option("--processes", metavar="N", min=1, max=256, help="How many of them, on the same port.")
@@ -23,9 +24,9 @@ def serve(tools: ToolModules = [], host: Host = None, port: Port = None, process
     --processes starts several, for a machine with several cores; for operators each has a port of its own, from
     PERDURE_OPS_PORT on.
     """
-    settings = read_settings(host=host, port=port)
+    settings = process_settings(host=host, port=port)
     if processes == 1:
-        bootstrap.run(bootstrap.serve(settings, tools))
+        run(bootstrap.serve(settings, tools))
         return
     if settings.port == 0:
         raise SettingsError("--processes needs a port that all of them can listen on: give it with --port")

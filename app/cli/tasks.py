@@ -17,6 +17,7 @@ from app.cli.task_actions import CANCEL, PURGE, RETRY, Action, act, agreed, find
 from app.cli.task_display import show_details
 from app.cli.task_filters import Doing, read_id, with_filter
 from app.domain.task import Status
+from app.process import run
 from app.storage.inspection import TaskDetails, TaskRow
 from app.storage.listing import Activity, TaskFilter
 
@@ -45,7 +46,7 @@ def list_(
 
     Exits with 1 if there is none.
     """
-    found = bootstrap.run(_list(which, limit + 1, after))
+    found = run(_list(which, limit + 1, after))
     shown = found[:limit]
     if as_json:
         for row in shown:
@@ -69,7 +70,7 @@ def show(
 
     Exits with 1 if it is unknown, or purged.
     """
-    details = bootstrap.run(_show(task_id, UNCUT if full or as_json else None))
+    details = run(_show(task_id, UNCUT if full or as_json else None))
     if details is None:
         say("There is no such task; it may have been purged.")
         raise typer.Exit(1)
@@ -115,9 +116,9 @@ def _act(action: Action, which: TaskFilter, ids: Sequence[UUID], yes: bool, as_j
     if bool(ids) is bool(which):
         raise typer.BadParameter("give ids, or options that say which tasks; not both, and not neither")
     settings = read_settings()
-    if not (ids or yes) and not agreed(action, bootstrap.run(find(settings, action, which)), as_json=as_json):
+    if not (ids or yes) and not agreed(action, run(find(settings, action, which)), as_json=as_json):
         raise typer.Exit
-    raise typer.Exit(bootstrap.run(act(settings, action, ids or which, as_json=as_json)))
+    raise typer.Exit(run(act(settings, action, ids or which, as_json=as_json)))
 
 
 async def _list(which: TaskFilter, limit: int, after: UUID | None) -> list[TaskRow]:

@@ -9,6 +9,7 @@ import typer
 from app import bootstrap
 from app.cli.common import read_settings
 from app.cli.output import Cell, say, show_json, show_table
+from app.process import run
 from app.storage.inspection import ToolRow
 
 
@@ -17,7 +18,7 @@ def tools(as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one 
 
     Exits with 1 if there is none.
     """
-    found = bootstrap.run(_tools())
+    found = run(_tools())
     if as_json:
         for row in found:
             show_json(row)

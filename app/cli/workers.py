@@ -9,6 +9,7 @@ import typer
 from app import bootstrap
 from app.cli.common import read_settings
 from app.cli.output import Cell, say, show_json, show_table
+from app.process import run
 from app.storage.inspection import WorkerRow
 
 
@@ -17,7 +18,7 @@ def workers(as_json: Annotated[bool, typer.Option("--json", help="Print JSON, on
 
     Exits with 1 if there is none.
     """
-    found = bootstrap.run(_workers())
+    found = run(_workers())
     if as_json:
         for row in found:
             show_json(row)

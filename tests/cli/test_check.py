@@ -45,8 +45,9 @@ def test_a_healthy_fleet_is_ok_in_every_line(db_url: str, tmp_path: Path) -> Non
     make_many(db_url, 1)
     assert levels(db_url) == {}
     _, out, err = run_perdure(tmp_path / "run", "check", DATABASE_URL=db_url)
-    lines = [line for line in out.splitlines() if not line.startswith(("PERDURE_", "DATABASE_URL"))]
+    heading, *lines = [line for line in out.splitlines() if not line.startswith(("PERDURE_", "DATABASE_URL"))]
     assert err == ""
+    assert heading == "Settings, as a process would have them that was started from here:"
     assert {line.split()[0] for line in lines if "autovacuum:" not in line} == {"ok"}
     assert [line.split(":")[0].split(maxsplit=1)[1] for line in lines] == [
         "settings", "access", "database", "schema", "pooler", "clock", "notifications", "notification queue",

@@ -82,9 +82,9 @@ LEAVING = {
     "returns": ("return", 0),
     "fails": ("raise OSError('broken')", 1),
     "exits": ("raise SystemExit(3)", 3),
-    "leaves handlers behind": ("from app import bootstrap; bootstrap._leave(3)", 3),
+    "leaves handlers behind": ("from app.process import leave; leave(3)", 3),
     "gets a second signal": (
-        "from app import bootstrap; bootstrap.Signals().__enter__(); "
+        "from app.process import Signals; Signals().__enter__(); "
         "import os, signal; os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGTERM)",
         128 + 15,
     ),
