@@ -16,6 +16,7 @@ from app.errors import StoreUnavailable
 
 A = TypeVar("A")
 R = TypeVar("R")
+Waiter = asyncio.Future[R] | Callable[[R | Exception], object]
 
 MOST = 200
 """The most that go together, by default."""
@@ -50,7 +51,7 @@ class Batches(Generic[A, R]):
     ) -> None:
         self._work, self._most, self._size, self._wanted_only = work, most, size, wanted_only
         self._free, self._lanes = lanes, set[asyncio.Task[None]]()
-        self._waiting: deque[tuple[A, asyncio.Future[R]]] = deque()
+        self._waiting: deque[tuple[A, Waiter[R]]] = deque()
 
     async def put(self, call: A) -> R:
         """Do this, with others where there are some; what came of it.
@@ -59,38 +60,48 @@ class Batches(Generic[A, R]):
             Exception: what the work raises for this call.
         """
         outcome: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((call, outcome))
+        self._add(call, outcome)
+        return await outcome
+
+    def put_soon(self, call: A, tell: Callable[[R | Exception], object]) -> None:
+        """As `put`, for one who does not wait: the event loop calls `tell` with what came of it, or what it raised."""
+        self._add(call, tell)
+
+    def _add(self, call: A, waiter: Waiter[R]) -> None:
+        self._waiting.append((call, waiter))
         if self._free:
             self._free -= 1
             lane = asyncio.create_task(self._run(), context=Context())  # no caller's own: it works for all of them
             self._lanes.add(lane)
             lane.add_done_callback(self._lanes.discard)
-        return await outcome
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while batch := self._next():
                 calls = [call for call, _ in batch]
-                for (_, outcome), came in zip(batch, await self._done(calls), strict=True):
-                    if outcome.done():
+                for (_, waiter), came in zip(batch, await self._done(calls), strict=True):
+                    if not isinstance(waiter, asyncio.Future):
+                        loop.call_soon(waiter, came)
+                    elif waiter.done():
                         continue
-                    if isinstance(came, Exception):
-                        outcome.set_exception(came)
+                    elif isinstance(came, Exception):
+                        waiter.set_exception(came)
                     else:
-                        outcome.set_result(came)
+                        waiter.set_result(came)
         finally:
             self._free += 1  # here, not when the task is done: a call that comes in between would find no lane
 
-    def _next(self) -> list[tuple[A, asyncio.Future[R]]]:
-        batch: list[tuple[A, asyncio.Future[R]]] = []
+    def _next(self) -> list[tuple[A, Waiter[R]]]:
+        batch: list[tuple[A, Waiter[R]]] = []
         size = 0
         while self._waiting:
-            call, outcome = self._waiting[0]
-            if not (self._wanted_only and outcome.done()):
+            call, waiter = self._waiting[0]
+            if not (self._wanted_only and isinstance(waiter, asyncio.Future) and waiter.done()):
                 size += self._size(call)
                 if batch and size > self._most:
                     break
-                batch.append((call, outcome))
+                batch.append((call, waiter))
             self._waiting.popleft()
         return batch
 

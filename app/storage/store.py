@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -302,7 +302,20 @@ class Store:
             StaleAttempt: the task is no longer this attempt's; whatever ended it first stands.
         """
         ended = await self._ends.put((claim, result))
-        return ended or await self._fenced(claim, sql.FINISH, result, own=sql.OWN_OUTCOME)
+        return ended or await self.finish_alone(claim, result)
+
+    def finish_soon(self, claim: Claim, result: Json, tell: Callable[[Task | Exception | None], object]) -> None:
+        """As `finish`, for one who does not wait.
+
+        Args:
+            tell: called with the row after it, or what went wrong; None: the row is locked, or no longer this
+                attempt's, and `finish_alone` will find out which.
+        """
+        self._ends.put_soon((claim, result), tell)
+
+    async def finish_alone(self, claim: Claim, result: Json) -> Task:
+        """As `finish`, and not together with others: it waits for whoever has the row."""
+        return await self._fenced(claim, sql.FINISH, result, own=sql.OWN_OUTCOME)
 
     async def fail(self, claim: Claim, error: Json, message: str, *, internal: str | None = None) -> Task:
         """End the task as failed, with a JSON-RPC error.

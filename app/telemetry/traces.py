@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import copy_context
+from typing import ParamSpec, TypeVar
 
 import structlog
 from opentelemetry import trace
@@ -33,6 +35,9 @@ OUTCOME = "perdure.outcome"
 
 LOOK_SECONDS = 1.0
 """How long it may take until it is seen that an SDK was set up while requests came."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _tracer = trace.get_tracer("perdure")
 _context, _baggage = TraceContextTextMapPropagator(), W3CBaggagePropagator()
@@ -81,21 +86,52 @@ def request(method: str, tool: str, protocol: str | None, sent: Mapping[str, str
     return _spanned(name, SpanKind.SERVER, _read(sent), attributes)
 
 
-def attempt(tool: str, epoch: int, stored: str | None) -> AbstractContextManager[Spanned]:
-    """The span of an attempt, current while this is entered, and so the parent of the handler's own.
+class Attempted:
+    """An attempt's span, from when this is made: current in all that `run` starts, and so the parent of the handler's
+    own."""
+
+    def __init__(self, span: AbstractContextManager[Spanned]) -> None:
+        self._context, self._span = copy_context(), span
+        self._spanned = self._context.run(span.__enter__)
+
+    def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call this in the span's context, in which lines that are logged have the trace's id."""
+        return self._context.run(call, *args, **kwargs)
+
+    def ended(self, outcome: str, *, failed: bool) -> None:
+        """It ended like this, which is an error or not. To be called by `run`."""
+        self._spanned.ended(outcome, failed=failed)
+        self._span.__exit__(None, None, None)
+
+
+class _Unrecorded(Attempted):
+    """Of an attempt that nobody records."""
+
+    def __init__(self) -> None:
+        pass
+
+    def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return call(*args, **kwargs)
+
+    def ended(self, outcome: str, *, failed: bool) -> None:
+        pass
+
+
+def attempt(tool: str, epoch: int, stored: str | None) -> Attempted:
+    """The span of an attempt.
 
     Args:
         epoch: the number of the attempt.
         stored: the trace context of the request that made the task, as JSON text.
     """
     if stored is None and not _is_set_up():
-        return _UNSEEN
+        return _UNRECORDED
     sent = json.loads(stored) if stored else {}
     there = trace.get_current_span(_context.extract(sent, Context())).get_span_context()
     links = [Link(there)] if there.is_valid else []
     attributes: dict[str, AttributeValue] = {OPERATION: "execute_tool", TOOL: tool, ATTEMPT: epoch}
     around = _baggage.extract(sent, Context())
-    return _spanned(f"execute_tool {tool}", SpanKind.CONSUMER, around, attributes, links)
+    return Attempted(_spanned(f"execute_tool {tool}", SpanKind.CONSUMER, around, attributes, links))
 
 
 def outgoing(sent: Mapping[str, str]) -> dict[str, str]:
@@ -149,3 +185,4 @@ def _is_set_up() -> bool:
 
 _set_up, _looked_at = False, float("-inf")
 _UNSEEN = nullcontext(Spanned(trace.INVALID_SPAN))
+_UNRECORDED = _Unrecorded()

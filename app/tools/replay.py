@@ -127,6 +127,11 @@ class Replay:
                 self._closed = True
                 return list(self._pending.values())
 
+    @property
+    def settled(self) -> bool:
+        """Whether `settle` has nothing to do."""
+        return self._reports.quiet
+
     async def settle(self) -> None:
         """Write a status that still waits, before the end of the attempt is written."""
         await self._reports.flush_unheard()

@@ -88,6 +88,11 @@ class Reports:
         report, self._waiting = self._waiting, None
         return report
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing waits to be written, or is just being written."""
+        return self._waiting is None and not self._writing.locked()
+
     async def flush_unheard(self) -> None:
         """Write what waits, now, where nobody is there to be told of a fault."""
         try:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import structlog
@@ -100,17 +101,20 @@ class Attempt:
         self._max_result = max_result_bytes
         self._replay = Replay(claim, store, transactions, task_required=tool.options.task == "required")
         self._root: asyncio.Task[Any] | None = None
+        self._over: Callable[[], object] = nobody
+        self._context: contextvars.Context | None = None
         self._told = False
         self.outcome = Outcome.UNWRITTEN
         """How it ended, once it has."""
+        self.fault: Exception | None = None
+        """What broke the attempt off, once it has ended; None: nothing did, whatever its outcome."""
         self.handler_ended: Callable[[], object] = nobody
         """Called when the handler has ended, before the end of the attempt is written."""
         self._cancel_seconds = cancel_seconds
         self._overdue = False
+        self._ending = False
         self._pausing: asyncio.Task[list[Question]] | None = None
-        self._over = asyncio.Event()
-        self._replay.stale.rings = self._over.set
-        self._replay.asked.rings = self._pause
+        self._winding_up: asyncio.Task[None] | None = None
         self._timers: list[asyncio.TimerHandle] = []
 
     @property
@@ -119,21 +123,33 @@ class Attempt:
         return self._tool.name
 
     async def run(self) -> None:
-        """Run to the end of the attempt. Faults of the tool end the task; faults of the store leave it to be released.
+        """Begin, and wait until it is over.
 
-        Returns when the handler has ended, so that its slot is free.
+        Raises:
+            Exception: what broke it off.
         """
+        over = asyncio.Event()
+        self.begin(over.set)
+        await over.wait()
+        if self.fault is not None:
+            raise self.fault
+
+    def begin(self, over: Callable[[], object]) -> None:
+        """Start the handler. Faults of the tool end the task; faults of the store leave it to be released.
+
+        Args:
+            over: called when the handler has ended and the end of the attempt is written. Most handlers just return:
+                then nothing but this callback waits for the write, and no second asyncio task is made.
+        """
+        self._over, self._context = over, contextvars.copy_context()
         self._root = asyncio.create_task(self._handler(), name=f"tool {self._tool.name}")
         if self._told and self._tool.is_async:
             self._root.cancel()
         self._limit()
-        try:
-            await self._watch(self._root)
-        finally:
-            for timer in self._timers:
-                timer.cancel()
-            # No cycle is left for the garbage collector; an error, too, leads back here by its traceback.
-            self._replay.asked.rings, self._root = nobody, None
+        self._root.add_done_callback(self._handler_is_done)
+        self._replay.asked.rings, self._replay.stale.rings = self._pause, self._ring
+        if self._replay.stale.is_set:
+            self._ring()
 
     def announce(self, reason: Stopping) -> None:
         """Let the handler see in `ctx.stopping` that it will be stopped, while it may still finish."""
@@ -183,37 +199,94 @@ class Attempt:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    async def _watch(self, root: asyncio.Task[Any]) -> None:
-        root.add_done_callback(self._ended)
-        try:
-            await self._over.wait()
-            if self._overdue:
-                await self._cancelled_without_it()
-            elif self._replay.stale.is_set:
-                self.outcome = Outcome.STALE
-                log.info("attempt is stale", tool=self._tool.name)
-            elif root.done() or self._pausing is None:
-                await self._conclude(root)
-            else:
-                await self._park(self._pausing.result())
-            await self._unwind(root)
-        finally:
-            if self._pausing is not None:
-                self._pausing.cancel()
-
-    def _ended(self, _: asyncio.Task[Any]) -> None:
-        self._over.set()
+    def _handler_is_done(self, _: asyncio.Task[Any]) -> None:
         self.handler_ended()
+        self._ring()
+
+    def _ring(self) -> None:
+        """What ends the attempt has happened: the handler ended or pauses or is overdue, or the task is not its own."""
+        root = self._root
+        if self._ending or root is None:
+            return
+        self._ending = True
+        came: Json | BaseException | None = None
+        if self._just_returned(root):
+            came = self._came_to(root)
+        if isinstance(came, str):
+            outcome = Outcome.TOOL_ERROR if says_error(came) else Outcome.COMPLETED
+            self._store.finish_soon(self.claim, came, partial(self._written, outcome, came))
+        else:
+            self._wind_up(self._otherwise(root, came))
+
+    def _just_returned(self, root: asyncio.Task[Any]) -> bool:
+        """Whether the handler ended, and there is nothing else to be seen to."""
+        busy = self._overdue or self._replay.stale.is_set or self._pausing is not None
+        return root.done() and not busy and self._replay.settled
+
+    def _written(self, outcome: Outcome, result: Json, came: Task | Exception | None) -> None:
+        """The result was written together with others, or could not be."""
+        if isinstance(came, Task):
+            self.outcome = _stands(outcome, came)
+            self._leave()
+        else:
+            self._wind_up(self._settle(outcome, self._finish_alone(result, came)))
+
+    async def _finish_alone(self, result: Json, fault: Exception | None) -> Task:
+        if fault is not None:
+            raise fault
+        return await self._store.finish_alone(self.claim, result)
+
+    def _wind_up(self, work: Coroutine[Any, Any, None]) -> None:
+        """What is still to be done takes time."""
+        # Whoever rang may have been the tool's own code: what its context holds is none of ours.
+        self._winding_up = asyncio.create_task(self._to_the_end(work), context=self._context)
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as fault:  # noqa: BLE001  it is told by who runs the attempt
+            self.fault = fault
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """The attempt is over."""
+        self._close()
+        for timer in self._timers:
+            timer.cancel()
+        if self._pausing is not None:
+            self._pausing.cancel()
+        self._replay.asked.rings = self._replay.stale.rings = nobody
+        # No cycle is left for the garbage collector; an error, too, leads back here by its traceback.
+        over, self._over, self._root, self._winding_up = self._over, nobody, None, None
+        over()
+
+    async def _otherwise(self, root: asyncio.Task[Any], came: BaseException | None) -> None:
+        """End the attempt in another way than by just writing its result.
+
+        Args:
+            came: why the handler has none; None: it may have.
+        """
+        if self._overdue:
+            await self._cancelled_without_it()
+        elif self._replay.stale.is_set:
+            self.outcome = Outcome.STALE
+            log.info("attempt is stale", tool=self._tool.name)
+        elif root.done() or self._pausing is None:
+            await self._conclude(came or self._came_to(root))
+        else:
+            await self._park(self._pausing.result())
+        await self._unwind(root)
 
     def _be_overdue(self) -> None:
         self._overdue = True
-        self._over.set()
+        self._ring()
 
     def _pause(self) -> None:
         """The handler asks something: watch out for when it does nothing else any more."""
         if self._pausing is None:
             self._pausing = asyncio.create_task(self._replay.pause())
-            self._pausing.add_done_callback(lambda _: self._over.set())
+            self._pausing.add_done_callback(lambda _: self._ring())
 
     async def _cancelled_without_it(self) -> None:
         """The handler goes on though it was cancelled: its task ends now, its slot is free when it does."""
@@ -226,11 +299,15 @@ class Attempt:
         else:
             await self._settle(Outcome.ASKED, self._store.ask(self.claim, questions))
 
-    async def _unwind(self, root: asyncio.Task[Any]) -> None:
-        """End a handler whose attempt is over, and drop what comes of it."""
+    def _close(self) -> None:
+        """From now on the handler's context does nothing."""
         if self._replay.stopping is None:
             self._replay.stopping = "question"
         self._replay.unwind()
+
+    async def _unwind(self, root: asyncio.Task[Any]) -> None:
+        """End a handler whose attempt is over, and drop what comes of it."""
+        self._close()
         if self._tool.is_async:
             root.cancel()
         if not root.done():
@@ -238,20 +315,24 @@ class Attempt:
         if not root.cancelled():
             root.exception()  # looked at, so that it is not reported as never retrieved
 
-    async def _conclude(self, root: asyncio.Task[Any]) -> None:
-        """Write what the handler came to."""
+    def _came_to(self, root: asyncio.Task[Any]) -> Json | BaseException:
+        """The handler's result, or why there is none."""
         # Not raised again: a traceback that leads through here would hold the task that holds its error.
         error = asyncio.CancelledError() if root.cancelled() else root.exception()
         if error is not None:
-            await self._raised(alone(error))
-            return
+            return error
         try:
-            result = self._result(root.result())
+            return self._result(root.result())
         except BaseException as raised:  # noqa: BLE001  whatever a tool raises ends its task, never the worker
-            await self._raised(alone(raised))
+            return raised
+
+    async def _conclude(self, came: Json | BaseException) -> None:
+        """Write what the handler came to."""
+        if isinstance(came, BaseException):
+            await self._raised(alone(came))
         else:
-            outcome = Outcome.TOOL_ERROR if says_error(result) else Outcome.COMPLETED
-            await self._settle(outcome, self._store.finish(self.claim, result))
+            outcome = Outcome.TOOL_ERROR if says_error(came) else Outcome.COMPLETED
+            await self._settle(outcome, self._store.finish(self.claim, came))
 
     def _result(self, value: Any) -> Json:
         return self._bounded(self._tool.result(value))

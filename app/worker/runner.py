@@ -15,7 +15,7 @@ from uuid import UUID
 
 import structlog
 
-from app.domain.task import EVER
+from app.domain.task import EVER, Claim
 from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener
@@ -44,6 +44,10 @@ are only dead rows, as many as were claimed since the oldest transaction in the 
 
 STRAGGLERS = timedelta(seconds=2)
 """So much before that it begins, for rows whose commit took longer than that of others."""
+
+PORTION = 32
+"""More than this, and more than half of the slots, is not claimed at once: what was claimed is run while the database
+works on the next claim."""
 
 UNWIND_SECONDS = 5.0
 
@@ -98,7 +102,7 @@ class Runner:
         self._running: dict[Key, Attempt] = {}
         self._handling: set[Key] = set()
         self._newest: dict[UUID, Attempt] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -206,13 +210,16 @@ class Runner:
             free = min(self._slots - len(self._handling), 2 * self._slots - len(self._running))
             if free <= 0 or self._stopping.is_set():
                 return
+            portion = min(free, max(PORTION, self._slots // 2))
             began = time.monotonic()
             self._looked_back = began >= self._look_back_at
             since = EVER if self._looked_back else self._oldest - STRAGGLERS
-            claims = await self._control.claim(self._heartbeat.worker_id, list(self._tools), free, since=since)
+            claims = await self._control.claim(self._heartbeat.worker_id, list(self._tools), portion, since=since)
             if self._looked_back:
                 self._look_back_at = began + _rest(LOOK_BACK_SECONDS, began)
             self._oldest = claims.oldest
+            if claims.more and portion < free:
+                self._wake.set()
             # What comes later is told, to those who hear it.
             self._more = claims.more or self._listener is None or not self._listener.hearing
             if claims and not self._heartbeat.alive:  # the process stood still meanwhile: others may have them by now
@@ -221,36 +228,44 @@ class Runner:
                 await self._control.release(self._heartbeat.worker_id, astray)
                 return
             for claim in claims:
-                tool = self._tools[claim.task.tool]
-                attempt = Attempt(
-                    claim,
-                    tool,
-                    self._store,
-                    self._transactions,
-                    self._executor,
-                    max_result_bytes=self._max_result,
-                    cancel_seconds=self._cancel_seconds,
-                )
-                key = claim.task_id, claim.epoch
-                self._running[key] = self._newest[claim.task_id] = attempt
-                self._handling.add(key)
-                attempt.handler_ended = partial(self._slot_is_free, key)
-                task = asyncio.create_task(self._attempt(attempt))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                try:
+                    self._begin(claim)
+                except Exception:
+                    log.exception("attempt cannot begin; its task will be released", tool=claim.task.tool)
+                    self._forget(claim)
 
-    async def _attempt(self, attempt: Attempt) -> None:
-        claim = attempt.claim
-        try:
-            await _observed(attempt)
-        except Exception:
-            log.exception("attempt broke off; its task will be released", tool=attempt.tool)
-        finally:
-            key = claim.task_id, claim.epoch
-            del self._running[key]
-            if self._newest.get(claim.task_id) is attempt:
-                del self._newest[claim.task_id]
-            self._slot_is_free(key)
+    def _begin(self, claim: Claim) -> None:
+        attempt = Attempt(
+            claim,
+            self._tools[claim.task.tool],
+            self._store,
+            self._transactions,
+            self._executor,
+            max_result_bytes=self._max_result,
+            cancel_seconds=self._cancel_seconds,
+        )
+        key = claim.task_id, claim.epoch
+        self._running[key] = self._newest[claim.task_id] = attempt
+        self._handling.add(key)
+        attempt.handler_ended = partial(self._slot_is_free, key)
+        span = traces.attempt(attempt.tool, claim.epoch, claim.trace_context)
+        if _plain_log.isEnabledFor(logging.DEBUG):
+            about = {"task_id": str(claim.task_id), "tool": attempt.tool, "attempt": claim.epoch}
+            span.run(log.debug, "attempt begins", **about)
+        span.run(attempt.begin, partial(self._over, attempt, span, time.perf_counter()))
+
+    def _over(self, attempt: Attempt, span: traces.Attempted, started: float) -> None:
+        self._forget(attempt.claim)
+        span.run(_tell, attempt, span, time.perf_counter() - started)
+
+    def _forget(self, claim: Claim) -> None:
+        key = claim.task_id, claim.epoch
+        attempt = self._running.pop(key, None)
+        if self._newest.get(claim.task_id) is attempt:
+            self._newest.pop(claim.task_id, None)
+        self._slot_is_free(key)
+        if not self._running:
+            self._idle.set()
 
     def _slot_is_free(self, key: Key) -> None:
         self._handling.discard(key)
@@ -320,8 +335,11 @@ class Runner:
         return False
 
     async def _until_idle(self, seconds: float) -> None:
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=seconds)
+        self._idle.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._running:
+                    await self._idle.wait()
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         store, beat = self._control, self._heartbeat
@@ -334,27 +352,22 @@ class Runner:
         ]
 
 
-async def _observed(attempt: Attempt) -> None:
-    """Run an attempt, and tell operators how it went."""
-    claim, started = attempt.claim, time.perf_counter()
-    with traces.attempt(attempt.tool, claim.epoch, claim.trace_context) as span:
-        if _plain_log.isEnabledFor(logging.DEBUG):
-            log.debug("attempt begins", task_id=str(claim.task_id), tool=attempt.tool, attempt=claim.epoch)
-        try:
-            await attempt.run()
-        finally:
-            seconds = time.perf_counter() - started
-            metrics.attempt_ended(attempt.tool, attempt.outcome, claim.waited_ms / 1000, seconds)
-            span.ended(attempt.outcome, failed=attempt.outcome in FAULTY)
-            logs.line(
-                __name__,
-                "attempt",
-                tool=attempt.tool,
-                attempt=claim.epoch,
-                outcome=attempt.outcome.value,
-                queue_ms=round(claim.waited_ms, 1),
-                run_ms=round(seconds * 1000, 1),
-            )
+def _tell(attempt: Attempt, span: traces.Attempted, seconds: float) -> None:
+    """Tell operators how an attempt went."""
+    claim = attempt.claim
+    if attempt.fault is not None:
+        log.error("attempt broke off; its task will be released", tool=attempt.tool, exc_info=attempt.fault)
+    metrics.attempt_ended(attempt.tool, attempt.outcome, claim.waited_ms / 1000, seconds)
+    span.ended(attempt.outcome, failed=attempt.outcome in FAULTY)
+    logs.line(
+        __name__,
+        "attempt",
+        tool=attempt.tool,
+        attempt=claim.epoch,
+        outcome=attempt.outcome.value,
+        queue_ms=round(claim.waited_ms, 1),
+        run_ms=round(seconds * 1000, 1),
+    )
 
 
 def _rest(seconds: float, began: float) -> float:

@@ -122,6 +122,23 @@ async def test_what_changes_nothing_is_not_done_for_a_caller_that_has_left(work:
     assert work.batches[LANES:] == [[2]]
 
 
+async def test_one_who_does_not_wait_is_told_what_came_and_cannot_harm_the_others(work: Work) -> None:
+    batches = Batches(work)
+    told: list[object] = []
+    faults: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+
+    def fail(_: object) -> None:
+        raise RuntimeError("it fell over")
+
+    for number, tell in ((1, told.append), (2, fail), (7, told.append)):
+        batches.put_soon(number, tell)
+    assert await batches.put(3) == 6
+    assert (told[0], type(told[1])) == (2, LookupError)
+    assert [str(fault["exception"]) for fault in faults] == ["it fell over"]
+    assert work.batches == [[1, 2, 7, 3]]
+
+
 async def test_calls_that_come_one_right_after_the_other_are_all_done(work: Work) -> None:
     batches = Batches(work, lanes=LANES)
 

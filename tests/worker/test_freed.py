@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -94,14 +94,14 @@ async def test_an_attempt_that_has_ended_is_freed_without_the_garbage_collector(
     db_url: str, subject: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[weakref.ref[object]] = []
-    async with working(db_url, subject) as (tasks, runner):
-        run = runner._attempt
+    async with working(db_url, subject) as (tasks, _):
+        begin = Attempt.begin
 
-        async def watched(attempt: Attempt) -> None:
+        def watched(attempt: Attempt, over: Callable[[], object]) -> None:
             made.extend((weakref.ref(attempt), weakref.ref(attempt._replay)))
-            await run(attempt)
+            begin(attempt, over)
 
-        monkeypatch.setattr(runner, "_attempt", watched)
+        monkeypatch.setattr(Attempt, "begin", watched)
         await tasks.start(subject)
 
         async def freed() -> bool:

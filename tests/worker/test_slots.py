@@ -22,6 +22,7 @@ from app.storage.notifier import READY
 from app.storage.store import Store
 from app.tools.context import ToolContext
 from app.tools.registry import Registry, Tool, tool
+from app.worker import runner as worker
 from app.worker.runner import LONGEST_SECONDS, LOOK_BACK_SECONDS, Runner, _rest
 from tests.storage.racing import WAITING, seen
 from tests.support.waiting import eventually
@@ -178,6 +179,24 @@ async def test_no_more_handlers_run_at_once_than_there_are_slots(db_url: str) ->
         for task_id in task_ids:
             await tasks.reaches(task_id, Status.COMPLETED)
     assert turns.most == 2
+
+
+async def test_many_slots_are_filled_in_portions_one_right_after_the_other(
+    db_url: str, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "PORTION", 1)
+    turns = Turns()
+    turn = turns.tool()
+    made = Tasks(asking, Registry([turn]))
+    for label in "abcdefg":
+        await made.start(turn, label=label)
+    async with working(db_url, turn, slots=6, control=asking, **NO_POLL) as (_, runner):
+        await turns.begin(*"abcdef")
+        await looked(runner)
+        assert (asking.asked, runner.running) == ([3, 3], 6)
+        turns.may_end["a"].set()
+        await turns.begin(*"abcdefg")
+        assert asking.asked == [3, 3, 1]
 
 
 async def test_no_more_than_twice_as_many_attempts_as_slots_wait_for_the_database(
