@@ -23,8 +23,9 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-GARBAGE = 10_000
-"""So many new objects make the garbage collector look at them: some hundred requests, not ten."""
+GARBAGE = 50_000
+"""So many new objects make the garbage collector look at them: more than a thousand attempts and requests hold, which
+leave no cycles themselves."""
 
 RESTART_SECONDS = 1.0
 """After so long a background loop that has died is started again; twice as long after each further death in a row."""

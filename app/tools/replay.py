@@ -100,12 +100,11 @@ class Replay:
         self._store = store
         self._transactions = transactions
         self._task_required = task_required
-        self._reports = Reports(partial(_store_report, store, claim), self.stale.set)
+        self._reports: Reports | None = None
         self._used: set[tuple[str, str]] = set()
         self._pending: dict[str, Question] = {}
         self._busy = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Event | None = None
         self._closed = False
         self._unwinding = False
         self._calls: set[asyncio.Task[Any]] = set()
@@ -118,8 +117,11 @@ class Replay:
         That is so when no step is under way and the loop has gone round twice without a new question: questions that
         are asked side by side become outstanding together.
         """
+        self._idle = asyncio.Event()
         while True:
-            await self._idle.wait()
+            if self._busy:
+                self._idle.clear()
+                await self._idle.wait()
             waiting = len(self._pending)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -130,16 +132,18 @@ class Replay:
     @property
     def settled(self) -> bool:
         """Whether `settle` has nothing to do."""
-        return self._reports.quiet
+        return self._reports is None or self._reports.quiet
 
     async def settle(self) -> None:
         """Write a status that still waits, before the end of the attempt is written."""
-        await self._reports.flush_unheard()
+        if self._reports is not None:
+            await self._reports.flush_unheard()
 
     def unwind(self) -> None:
         """From now on every call of the context ends its caller instead of waiting, also those that wait already."""
         self._closed = self._unwinding = True
-        self._reports.close()
+        if self._reports is not None:
+            self._reports.close()
         for call in self._calls:
             call.cancel()
 
@@ -193,7 +197,7 @@ class Replay:
     def done(self) -> None:
         """The step that `recall` opened is over, whichever way."""
         self._busy -= 1
-        if not self._busy:
+        if not self._busy and self._idle is not None:
             self._idle.set()
 
     async def ask(self, key: str, request: dict[str, Any]) -> Any:
@@ -215,6 +219,8 @@ class Replay:
     async def report(self, report: Report) -> None:
         """Tell how the task gets on, while the attempt may still write; of what comes too fast only the newest."""
         await self._open()
+        if self._reports is None:
+            self._reports = Reports(partial(_store_report, self._store, self.claim), self.stale.set)
         await self._write(self._reports.put(report))
 
     async def detach(self) -> None:
@@ -305,7 +311,6 @@ class Replay:
 
     def _begin(self) -> None:
         self._busy += 1
-        self._idle.clear()
 
     def _capabilities(self) -> dict[str, Any]:
         declared: dict[str, Any] = json.loads(self.claim.capabilities)

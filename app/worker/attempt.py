@@ -66,8 +66,9 @@ class Outcome(StrEnum):
     """Its end could not be written; the task is released, or rescued, and runs again."""
 
 
-FAULTY = frozenset({Outcome.TOOL_ERROR, Outcome.FAILED, Outcome.INTERNAL_ERROR, Outcome.TIMED_OUT, Outcome.RETRIED})
-"""Those that are the tool's fault, or at least its error."""
+_FAULTY = (Outcome.TOOL_ERROR, Outcome.FAILED, Outcome.INTERNAL_ERROR, Outcome.TIMED_OUT, Outcome.RETRIED)
+FAULTY = frozenset(outcome.value for outcome in _FAULTY)
+"""Those that are the tool's fault, or at least its error, as words."""
 
 
 class Attempt:

@@ -357,14 +357,15 @@ def _tell(attempt: Attempt, span: traces.Attempted, seconds: float) -> None:
     claim = attempt.claim
     if attempt.fault is not None:
         log.error("attempt broke off; its task will be released", tool=attempt.tool, exc_info=attempt.fault)
-    metrics.attempt_ended(attempt.tool, attempt.outcome, claim.waited_ms / 1000, seconds)
-    span.ended(attempt.outcome, failed=attempt.outcome in FAULTY)
+    outcome = attempt.outcome.value
+    metrics.attempt_ended(attempt.tool, outcome, claim.waited_ms / 1000, seconds)
+    span.ended(outcome, failed=outcome in FAULTY)
     logs.line(
         __name__,
         "attempt",
         tool=attempt.tool,
         attempt=claim.epoch,
-        outcome=attempt.outcome.value,
+        outcome=outcome,
         queue_ms=round(claim.waited_ms, 1),
         run_ms=round(seconds * 1000, 1),
     )
