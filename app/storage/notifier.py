@@ -7,6 +7,7 @@ write, since NOTIFY takes a lock on the whole database at commit, and its failur
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -24,7 +25,12 @@ CHANGED = "perdure_changed"
 """Channel: ids of tasks that have changed, separated by spaces."""
 
 REST_SECONDS = 0.005
-"""After each round: NOTIFY takes a lock on the whole database, and each one wakes every process that listens."""
+REST_FACTOR = 2
+"""After each round it rests, so many times as long as the round took where that is longer: NOTIFY takes a lock on the
+whole database, each one wakes every process that listens, and a busy process has better things to do."""
+
+LONGEST_SECONDS = 0.1
+"""The longest rest: a round that had to wait for the database is no reason to be late."""
 
 PAYLOAD_BYTES = 7900
 _NOTIFY = "SELECT pg_notify(n.channel, n.payload) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)"
@@ -60,8 +66,9 @@ class Notifier:
         """Send until cancelled."""
         while True:
             await self._work.wait()
+            began = time.monotonic()
             await self.send()
-            await asyncio.sleep(REST_SECONDS)
+            await asyncio.sleep(rest(time.monotonic() - began))
 
     async def send(self) -> None:
         """Send what there is now, for a process that makes changes and leaves; `run` does so again and again."""
@@ -79,6 +86,11 @@ class Notifier:
         payloads = [(READY, text) for text in chunks(sorted(ready))]
         payloads += [(CHANGED, text) for text in chunks(str(task_id) for task_id in changed)]
         await self._db.once(_NOTIFY, [channel for channel, _ in payloads], [text for _, text in payloads])
+
+
+def rest(seconds: float) -> float:
+    """How long to rest after a round that took so long."""
+    return max(REST_SECONDS, min(REST_FACTOR * seconds, LONGEST_SECONDS))
 
 
 def chunks(words: Iterable[str]) -> list[str]:
