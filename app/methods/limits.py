@@ -22,7 +22,7 @@ STREAM_TASKS = 1_000
 FRESH_SECONDS = 1.0
 """How long a count of live tasks is good for; those that are created meanwhile are added to it."""
 
-COST_FACTOR = 30
+COST_FACTOR = 50
 LONGEST_FRESH_SECONDS = 10.0
 """A count that took long is good for so many times as long, up to this: beside a transaction that stays open it reads
 all that have ended since, and is to take no more than a few hundredths of the database's time."""

@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 _plain_log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
-COST_FACTOR = 30
+COST_FACTOR = 50
 LONGEST_SECONDS = 10.0
 """A sweep, or a claim that looks at all, that took long is followed by a rest of so many times as long, up to this."""
 
@@ -42,8 +42,9 @@ LOOK_BACK_SECONDS = 1.0
 """So often a claim looks at all tasks that wait. In between it begins where the oldest one was found: before that there
 are only dead rows, as many as were claimed since the oldest transaction in the database began."""
 
-STRAGGLERS = timedelta(seconds=2)
-"""So much before that it begins, for rows whose commit took longer than that of others."""
+STRAGGLERS = timedelta(seconds=0.5)
+"""So much before that it begins, for rows whose commit took longer than that of others. Each claim reads what was
+claimed in that time once more; what took even longer is found by the next look at all."""
 
 PORTION = 32
 """More than this, and more than half of the slots, is not claimed at once: what was claimed is run while the database

@@ -6,7 +6,6 @@ import asyncio
 import importlib.util
 import re
 import statistics
-import time
 from collections.abc import Callable
 
 import asyncpg
@@ -14,9 +13,7 @@ import asyncpg
 from app.domain.task import Json, NewTask, Policy, new_task_id
 from app.storage.database import Database
 from app.storage.store import Store
-from tests.benchmarks.stage import Stage, spent
-
-PATIENCE_SECONDS = 300.0
+from tests.benchmarks.stage import Stage, all_ended, spent
 
 Run = tuple[float, float]
 """Seconds that it took, and seconds of processor time that the worker's process used meanwhile."""
@@ -96,11 +93,9 @@ async def _checkpoint(url: str) -> None:
 
 
 async def _ended(url: str, count: int) -> float:
-    connection, until = await asyncpg.connect(url), time.monotonic() + PATIENCE_SECONDS
+    await all_ended(url)
+    connection = await asyncpg.connect(url)
     try:
-        while await connection.fetchval("SELECT count(*) FROM perdure.tasks WHERE finished_at IS NULL"):
-            assert time.monotonic() < until, "the worker does not end all tasks"
-            await asyncio.sleep(0.2)
         (row,) = await connection.fetch("""
             SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
                 extract(epoch FROM max(finished_at) - min(started_at))::float8 AS seconds

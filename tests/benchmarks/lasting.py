@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import uvloop
 
 from tests.benchmarks.http_paths import Contender, Row, creating, interleaved, living, reading, table
 from tests.benchmarks.load import Step, Target, closed_loop
-from tests.benchmarks.stage import Member, Stage
+from tests.benchmarks.stage import Member, Stage, all_ended
 
 STEPS: dict[str, Callable[[Target], Step]] = {
     "create": creating,
@@ -57,6 +57,7 @@ def growth(on: Stage, *, finished: int, connections: int, seconds: float, passes
     for path, step in STEPS.items():
         contenders = [Contender(member.name, member, step) for member in members]
         rows = interleaved(on, contenders, connections=connections, seconds=seconds, passes=passes)
+        _let_them_end(on, members)
         lines += table(f"{path}: grown has {finished:,} that have ended", rows, "empty")
     return lines
 
@@ -66,11 +67,12 @@ def idle(on: Stage, *, minutes: float, connections: int, seconds: float, passes:
     member = _pair(on, "held")
 
     def measured(when: str) -> dict[str, Row]:
-        named = {path: Contender(when, member, step) for path, step in STEPS.items()}
-        return {
-            path: interleaved(on, [contender], connections=connections, seconds=seconds, passes=passes)[0]
-            for path, contender in named.items()
-        }
+        rows = {}
+        for path, step in STEPS.items():
+            contender = Contender(when, member, step)
+            (rows[path],) = interleaved(on, [contender], connections=connections, seconds=seconds, passes=passes)
+            _let_them_end(on, [member])
+        return rows
 
     uvloop.run(_load(member.target, connections, 2 * seconds))
     before = measured("before")
@@ -121,6 +123,12 @@ def _pair(on: Stage, database: str) -> Member:
     serve = on.perdure("serve", database)
     target = Target(serve.says(r'"url": ?"(http[^"]+)"'))
     return Member(database, target, (serve.process.pid, worker.process.pid))
+
+
+def _let_them_end(on: Stage, members: Sequence[Member]) -> None:
+    """What a path left to the worker is not to be part of the next one."""
+    for member in members:
+        asyncio.run(all_ended(on.database(member.name, perdure=True)))
 
 
 async def _load(target: Target, connections: int, seconds: float) -> int:

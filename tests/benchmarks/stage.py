@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ TOOLS = "tests.benchmarks.tools"
 ROOT = Path(__file__).parents[2]
 SERVICE, LOAD = 0, 1
 MANY = "1000000000"
+PATIENCE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,17 @@ def stage(folder: Path) -> Iterator[Stage]:
         stack.callback(os.sched_setaffinity, 0, before)
         os.sched_setaffinity(0, {sorted(before)[LOAD % len(before)]})
         yield Stage(folder, postgres, stack)
+
+
+async def all_ended(url: str) -> None:
+    """Wait until the workers on this database have nothing left to do."""
+    connection, until = await asyncpg.connect(url), time.monotonic() + PATIENCE_SECONDS
+    try:
+        while await connection.fetchval("SELECT count(*) FROM perdure.tasks WHERE finished_at IS NULL"):
+            assert time.monotonic() < until, "the workers do not end all tasks"
+            await asyncio.sleep(0.2)
+    finally:
+        await connection.close()
 
 
 @contextmanager
