@@ -14,7 +14,7 @@ import asyncio
 import dataclasses
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -64,6 +64,9 @@ T = TypeVar("T")
 
 CONTROL_CONNECTIONS = 2
 """For claims, maintenance and notifications, beside the pool that requests and handlers share."""
+
+LAST_WORD_SECONDS = 1.0
+"""How long a process that leaves may take to tell of its last changes."""
 
 OPERATOR_CONNECTIONS = 4
 OPERATOR_SECONDS = 120.0
@@ -270,6 +273,9 @@ async def _storage(settings: Settings, url: str, name: str) -> AsyncIterator[_Pr
         notifier = Notifier(control)
         async with background("notifier", notifier.run):
             yield _Process(database, Store(database, notifier), Store(control, notifier), control, notifier)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                await notifier.send()
 
 
 @asynccontextmanager

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import asyncpg
 import pytest
 from aiohttp import ClientSession
 
 from app import bootstrap
 from app.http.operations import Operations
 from app.settings import Settings
+from app.storage import notifier
+from tests.storage.scene import new_task
+from tests.support.waiting import eventually
 
 TOOLS = '''
 from dataclasses import replace
@@ -54,6 +59,27 @@ async def test_the_api_is_known_by_the_hosts_that_are_set(
         session.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "server/discover"}) as response,
     ):
         assert response.status == status
+
+
+async def test_what_a_process_changed_last_is_told_before_it_leaves(
+    db_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier, "rest", lambda _: 600.0)
+    told: list[object] = []
+    ear = await asyncpg.connect(db_url)
+    await ear.add_listener(notifier.READY, lambda *heard: told.append(heard[3]))
+    settings = Settings.read(database_url=db_url)
+    async with bootstrap._storage(settings, db_url, "test") as process:
+        for tool in ("first", "last"):
+            await process.store.create(replace(new_task(), tool=tool))
+            await eventually(lambda: _is_in("first", told))
+        assert told == ["first"]
+    await eventually(lambda: _is_in("last", told))
+    await ear.close(timeout=5)
+
+
+async def _is_in(word: str, told: list[object]) -> bool:
+    return word in told
 
 
 @pytest.mark.parametrize("notify", [True, False])

@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
 import structlog
@@ -103,7 +102,8 @@ class Attempt:
         self._replay = Replay(claim, store, transactions, task_required=tool.options.task == "required")
         self._root: asyncio.Task[Any] | None = None
         self._over: Callable[[], object] = nobody
-        self._context: contextvars.Context | None = None
+        self._context = contextvars.Context()
+        self._returned = Json("")
         self._told = False
         self.outcome = Outcome.UNWRITTEN
         """How it ended, once it has."""
@@ -143,12 +143,12 @@ class Attempt:
                 then nothing but this callback waits for the write, and no second asyncio task is made.
         """
         self._over, self._context = over, contextvars.copy_context()
+        self._replay.asked.rings, self._replay.stale.rings = self._pause, self._ring
         self._root = asyncio.create_task(self._handler(), name=f"tool {self._tool.name}")
-        if self._told and self._tool.is_async:
+        if (self._told or self._replay.stale.is_set) and self._tool.is_async:
             self._root.cancel()
         self._limit()
         self._root.add_done_callback(self._handler_is_done)
-        self._replay.asked.rings, self._replay.stale.rings = self._pause, self._ring
         if self._replay.stale.is_set:
             self._ring()
 
@@ -214,8 +214,8 @@ class Attempt:
         if self._just_returned(root):
             came = self._came_to(root)
         if isinstance(came, str):
-            outcome = Outcome.TOOL_ERROR if says_error(came) else Outcome.COMPLETED
-            self._store.finish_soon(self.claim, came, partial(self._written, outcome, came))
+            self._returned = came
+            self._store.finish_soon(self.claim, came, self._came)
         else:
             self._wind_up(self._otherwise(root, came))
 
@@ -224,18 +224,25 @@ class Attempt:
         busy = self._overdue or self._replay.stale.is_set or self._pausing is not None
         return root.done() and not busy and self._replay.settled
 
-    def _written(self, outcome: Outcome, result: Json, came: Task | Exception | None) -> None:
-        """The result was written together with others, or could not be."""
+    def _came(self, came: Task | Exception | None) -> None:
+        self._context.run(self._written, came)
+
+    def _written(self, came: Task | Exception | None) -> None:
+        """What the handler returned was written together with others, or could not be."""
+        outcome = Outcome.TOOL_ERROR if says_error(self._returned) else Outcome.COMPLETED
         if isinstance(came, Task):
             self.outcome = _stands(outcome, came)
             self._leave()
         else:
-            self._wind_up(self._settle(outcome, self._finish_alone(result, came)))
+            self._wind_up(self._settle(outcome, self._finish_alone(came)))
 
-    async def _finish_alone(self, result: Json, fault: Exception | None) -> Task:
-        if fault is not None:
-            raise fault
-        return await self._store.finish_alone(self.claim, result)
+    async def _finish_alone(self, fault: Exception | None) -> Task:
+        try:
+            if fault is not None:
+                raise fault
+            return await self._store.finish_alone(self.claim, self._returned)
+        finally:
+            del fault  # its traceback leads here
 
     def _wind_up(self, work: Coroutine[Any, Any, None]) -> None:
         """What is still to be done takes time."""
@@ -274,7 +281,7 @@ class Attempt:
             self.outcome = Outcome.STALE
             log.info("attempt is stale", tool=self._tool.name)
         elif root.done() or self._pausing is None:
-            await self._conclude(came or self._came_to(root))
+            await self._conclude(self._came_to(root) if came is None else came)
         else:
             await self._park(self._pausing.result())
         await self._unwind(root)

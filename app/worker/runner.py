@@ -219,7 +219,7 @@ class Runner:
             if self._looked_back:
                 self._look_back_at = began + _rest(LOOK_BACK_SECONDS, began)
             self._oldest = claims.oldest
-            if claims.more and portion < free:
+            if claims.more and len(claims) == portion < free:
                 self._wake.set()
             # What comes later is told, to those who hear it.
             self._more = claims.more or self._listener is None or not self._listener.hearing
@@ -253,11 +253,18 @@ class Runner:
         if _plain_log.isEnabledFor(logging.DEBUG):
             about = {"task_id": str(claim.task_id), "tool": attempt.tool, "attempt": claim.epoch}
             span.run(log.debug, "attempt begins", **about)
-        span.run(attempt.begin, partial(self._over, attempt, span, time.perf_counter()))
+        try:
+            span.run(attempt.begin, partial(self._over, attempt, span, time.perf_counter()))
+        except Exception:
+            span.run(span.ended, attempt.outcome.value, failed=False)
+            raise
 
     def _over(self, attempt: Attempt, span: traces.Attempted, started: float) -> None:
         self._forget(attempt.claim)
-        span.run(_tell, attempt, span, time.perf_counter() - started)
+        try:
+            span.run(_tell, attempt, span, time.perf_counter() - started)
+        except Exception:
+            log.exception("how an attempt went cannot be told", tool=attempt.tool)
 
     def _forget(self, claim: Claim) -> None:
         key = claim.task_id, claim.epoch
@@ -360,7 +367,6 @@ def _tell(attempt: Attempt, span: traces.Attempted, seconds: float) -> None:
         log.error("attempt broke off; its task will be released", tool=attempt.tool, exc_info=attempt.fault)
     outcome = attempt.outcome.value
     metrics.attempt_ended(attempt.tool, outcome, claim.waited_ms / 1000, seconds)
-    span.ended(outcome, failed=outcome in FAULTY)
     logs.line(
         __name__,
         "attempt",
@@ -370,6 +376,7 @@ def _tell(attempt: Attempt, span: traces.Attempted, seconds: float) -> None:
         queue_ms=round(claim.waited_ms, 1),
         run_ms=round(seconds * 1000, 1),
     )
+    span.ended(outcome, failed=outcome in FAULTY)
 
 
 def _rest(seconds: float, began: float) -> float:

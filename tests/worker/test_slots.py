@@ -199,6 +199,27 @@ async def test_many_slots_are_filled_in_portions_one_right_after_the_other(
         assert asking.asked == [3, 3, 1]
 
 
+async def test_a_worker_of_many_slots_does_not_ask_on_and_on_for_a_task_that_it_cannot_have(
+    db_url: str, asking: Asking, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "PORTION", 1)
+    turns = Turns()
+    turn = turns.tool()
+    await rows.hold(await Tasks(asking, Registry([turn])).start(turn, label="a"))
+    async with working(db_url, turn, slots=4, control=asking, **NO_POLL) as (_, runner):
+
+        async def asked() -> bool:
+            return asking.answered > 0
+
+        await eventually(asked)
+        await looked(runner)
+        assert asking.asked == [2]
+        await rows.let_go()
+        runner._wake.set()  # as a poll would
+        await turns.begin("a")
+        turns.may_end["a"].set()
+
+
 async def test_no_more_than_twice_as_many_attempts_as_slots_wait_for_the_database(
     db_url: str, rows: Rows, asking: Asking
 ) -> None:
