@@ -76,6 +76,10 @@ class Heartbeat:
         """True once the beats have succeeded for a whole lease: only then may the silence of others be believed."""
         return self.alive and time.monotonic() - self._unbroken_since >= self._lease
 
+    def held_since(self, moment: float) -> bool:
+        """Whether the lease is good and did not end since then, by the monotonic clock: it may have, and been renewed."""
+        return self.alive and self._unbroken_since <= moment
+
     def start(self) -> None:
         """Start beating; the row is there when `registered` returns."""
         self._thread.start()

@@ -223,7 +223,9 @@ class Runner:
                 self._wake.set()
             # What comes later is told, to those who hear it.
             self._more = claims.more or self._listener is None or not self._listener.hearing
-            if claims and not self._heartbeat.alive:  # the process stood still meanwhile: others may have them by now
+            if claims and not self._heartbeat.held_since(
+                began
+            ):  # the process stood still meanwhile: others may have them by now
                 log.warning("released tasks whose claim took longer than the lease is good for", tasks=len(claims))
                 astray = [(claim.task_id, claim.epoch) for claim in claims]
                 await self._control.release(self._heartbeat.worker_id, astray)

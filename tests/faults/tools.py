@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import Accepted, ProtocolError, SyncToolContext, ToolContext, ToolError, tool
 
-JOURNAL = "PERDURE_FAULTS_JOURNAL"
+JOURNAL = "FAULTS_JOURNAL"
 """The environment variable with the journal's path."""
 
 CREATE_WRITTEN = """

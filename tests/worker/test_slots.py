@@ -380,8 +380,9 @@ async def test_a_claim_says_whether_more_was_there(asking: Asking, rows: Rows) -
     assert await claimed(1) == (1, False)
 
 
+@pytest.mark.parametrize("renewed", [False, True])
 async def test_what_was_claimed_while_the_process_stood_still_is_given_back_and_not_begun(
-    db_url: str, monkeypatch: pytest.MonkeyPatch
+    db_url: str, renewed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts: list[int] = []
 
@@ -398,7 +399,10 @@ async def test_what_was_claimed_while_the_process_stood_still_is_given_back_and_
             async def claim(*args: Any, **options: Any) -> Claims:
                 claims = await plain(*args, **options)
                 if claims and not attempts and claims[0].epoch == 1:
-                    monkeypatch.setattr(beat, "_good_until", 0.0)  # until it beats again
+                    if renewed:  # it has beaten again already
+                        monkeypatch.setattr(beat, "_unbroken_since", time.monotonic())
+                    else:
+                        monkeypatch.setattr(beat, "_good_until", 0.0)
                 return claims
 
             monkeypatch.setattr(store, "claim", claim)
