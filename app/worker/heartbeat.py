@@ -77,7 +77,7 @@ class Heartbeat:
         return self.alive and time.monotonic() - self._unbroken_since >= self._lease
 
     def held_since(self, moment: float) -> bool:
-        """Whether the lease is good and has not ended since then, by the monotonic clock: it may have, and be renewed."""
+        """Whether the lease is good, and did not end since then (monotonic seconds) to be renewed later."""
         return self.alive and self._unbroken_since <= moment
 
     def start(self) -> None:
