@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import asyncpg
 import structlog
@@ -59,8 +58,6 @@ from app.tools.registry import Registry
 from app.worker.runner import Runner
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 CONTROL_CONNECTIONS = 2
 """For claims, maintenance and notifications, beside the pool that requests and handlers share."""

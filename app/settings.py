@@ -27,7 +27,7 @@ KEY_CHARACTERS = 32
 PASSWORD_CHARACTERS = 16
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures that only the authorization server can make."""
-OTHERS = frozenset(
+_OTHERS = frozenset(
     ("PERDURE_URL", "PERDURE_TOKEN", "PERDURE_POSTGRES_HOME", "PERDURE_POSTGRES_USER", "PERDURE_EXAMPLES_CSV_DIR")
 )
 """Variables that are no settings of a process, and are read elsewhere."""
@@ -388,7 +388,7 @@ def variable(name: str) -> str:
 
 def unknown(variables: Iterable[str]) -> Iterator[str]:
     """What to say of variables that look like settings and are none."""
-    known = OTHERS.union(map(variable, Settings.model_fields))
+    known = _OTHERS.union(map(variable, Settings.model_fields))
     for name in sorted(variables):
         written = name.upper()
         if written.startswith(PREFIX) and written not in known and not _SERVICE_LINK.search(written):
