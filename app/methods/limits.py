@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from app.domain.pace import rest
 from app.errors import ErrorKind, Refusal
 from app.storage.store import Store
 
@@ -20,12 +21,7 @@ INLINE_CALLS = 1_000
 STREAMS = 1_000
 STREAM_TASKS = 1_000
 FRESH_SECONDS = 1.0
-"""How long a count of live tasks is good for; those that are created meanwhile are added to it."""
-
-COST_FACTOR = 50
-LONGEST_FRESH_SECONDS = 10.0
-"""A count that took long is good for so many times as long, up to this: beside a transaction that stays open it reads
-all that have ended since, and is to take no more than a few hundredths of the database's time."""
+"""How long a count of live tasks is good for, or longer if it took long; those that are created meanwhile are added."""
 
 KNOWN_OWNERS = 10_000
 """Counts that are kept; beyond it all are counted anew."""
@@ -156,8 +152,7 @@ class Limits:
         if len(self._counts) >= KNOWN_OWNERS:
             self._counts.clear()
         now = time.monotonic()
-        fresh = max(FRESH_SECONDS, min(COST_FACTOR * (now - began), LONGEST_FRESH_SECONDS))
-        self._counts[owner] = count = _Count(live, now + fresh)
+        self._counts[owner] = count = _Count(live, now + rest(FRESH_SECONDS, now - began))
         return count
 
 

@@ -20,14 +20,21 @@ Statement = tuple[str, *tuple[object, ...]]
 
 # Of each: $1 limit $2 ids to pass over. The tool comes first, then the columns by which a task is named to be moved.
 
-# Index tasks_running. Tasks whose worker's beat is old, or whose worker is gone.
+# Index tasks_running. Tasks whose worker's beat is old, or whose worker is gone: those between the ids of the workers
+# that are alive, so that no row is read of what these have ended since the oldest transaction of the database began.
 LOST = """
+WITH alive AS (
+    SELECT w.worker_id FROM perdure.workers AS w WHERE w.beat_at > now() - w.lease_ms * interval '1 millisecond'
+    UNION ALL VALUES ('ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+), between AS (
+    SELECT lag(a.worker_id, 1, '00000000-0000-0000-0000-000000000000') OVER (ORDER BY a.worker_id) AS first,
+        a.worker_id AS last
+    FROM alive AS a
+)
 SELECT t.tool, t.task_id, t.epoch, t.worker_id
-FROM perdure.tasks AS t
-LEFT JOIN perdure.workers AS w ON w.worker_id = t.worker_id
-WHERE t.worker_id IS NOT NULL
-    AND (w.beat_at IS NULL OR w.beat_at <= now() - w.lease_ms * interval '1 millisecond')
-    AND t.task_id <> ALL ($2::uuid[])
+FROM between AS b
+JOIN perdure.tasks AS t ON t.worker_id > b.first AND t.worker_id < b.last
+WHERE t.task_id <> ALL ($2::uuid[])
 LIMIT $1"""
 
 # Index tasks_deadline. $3 how long a worker gets to end an attempt itself.

@@ -15,6 +15,12 @@ SELECT t.task_id, t.epoch, t.cancel_requested_at IS NOT NULL AS cancel_requested
 FROM perdure.tasks AS t
 WHERE t.worker_id = $1"""
 
+# $1 worker_id $2 task_ids. Index tasks_pkey: as HOLDINGS, of these tasks only.
+HOLDINGS_OF = """
+SELECT t.task_id, t.epoch, t.cancel_requested_at IS NOT NULL AS cancel_requested
+FROM perdure.tasks AS t
+WHERE t.task_id = ANY ($2::uuid[]) AND (t.worker_id = $1) IS TRUE"""
+
 # $1 how long. A worker that is gone for so long, and holds nothing any more.
 FORGET_WORKERS = """
 DELETE FROM perdure.workers AS w

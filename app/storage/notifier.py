@@ -13,6 +13,7 @@ from uuid import UUID
 
 import structlog
 
+from app.domain.pace import rest
 from app.domain.task import Status, Task
 from app.storage.database import FAULTS, Database
 
@@ -68,7 +69,9 @@ class Notifier:
             await self._work.wait()
             began = time.monotonic()
             await self.send()
-            await asyncio.sleep(rest(time.monotonic() - began))
+            await asyncio.sleep(
+                rest(REST_SECONDS, time.monotonic() - began, factor=REST_FACTOR, longest=LONGEST_SECONDS)
+            )
 
     async def send(self) -> None:
         """Send what there is now, for a process that makes changes and leaves; `run` does so again and again."""
@@ -86,11 +89,6 @@ class Notifier:
         payloads = [(READY, text) for text in chunks(sorted(ready))]
         payloads += [(CHANGED, text) for text in chunks(str(task_id) for task_id in changed)]
         await self._db.once(_NOTIFY, [channel for channel, _ in payloads], [text for _, text in payloads])
-
-
-def rest(seconds: float) -> float:
-    """How long to rest after a round that took so long."""
-    return max(REST_SECONDS, min(REST_FACTOR * seconds, LONGEST_SECONDS))
 
 
 def chunks(words: Iterable[str]) -> list[str]:

@@ -350,9 +350,14 @@ class Store:
         released = await self._db.fetch(sql.RELEASE, ids, epochs, worker_id)
         return [self._changed(rows.task(row), ready=True) for row in released]
 
-    async def holdings(self, worker_id: UUID) -> list[Holding]:
-        """What the database thinks this worker is running."""
-        return [rows.holding(row) for row in await self._db.fetch(fleet.HOLDINGS, worker_id)]
+    async def holdings(self, worker_id: UUID, *, of: Sequence[UUID] | None = None) -> list[Holding]:
+        """What the database thinks this worker is running.
+
+        Args:
+            of: only these tasks, which is the cheaper question.
+        """
+        asked = (fleet.HOLDINGS, worker_id) if of is None else (fleet.HOLDINGS_OF, worker_id, of)
+        return [rows.holding(row) for row in await self._db.fetch(*asked)]
 
     # -- for maintenance ------------------------------------------------------------------------------------------
 

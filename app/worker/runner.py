@@ -8,17 +8,18 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 import structlog
 
-from app.domain.task import EVER, Claim
+from app.domain.pace import rest
+from app.domain.task import Claim
 from app.errors import StoreUnavailable
 from app.storage.database import Database
 from app.storage.listener import Listener
+from app.storage.rows import Holding
 from app.storage.store import Store
 from app.telemetry import logs, metrics, traces
 from app.tools.registry import Registry
@@ -26,6 +27,7 @@ from app.tools.transactions import Transactions
 from app.version import __version__
 from app.worker.attempt import CANCEL_SECONDS, FAULTY, Attempt
 from app.worker.heartbeat import Heartbeat
+from app.worker.lookback import AGAIN_SECONDS, LookBack
 from app.worker.loopwatch import LoopWatch
 from app.worker.maintenance import expire, publish, purge, rescue
 from app.worker.maintenance.loop import repeat
@@ -34,17 +36,8 @@ log = structlog.get_logger(__name__)
 _plain_log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
-COST_FACTOR = 50
-LONGEST_SECONDS = 10.0
-"""A sweep, or a claim that looks at all, that took long is followed by a rest of so many times as long, up to this."""
-
-LOOK_BACK_SECONDS = 1.0
-"""So often a claim looks at all tasks that wait. In between it begins where the oldest one was found: before that there
-are only dead rows, as many as were claimed since the oldest transaction in the database began."""
-
-STRAGGLERS = timedelta(seconds=0.5)
-"""So much before that it begins, for rows whose commit took longer than that of others. Each claim reads what was
-claimed in that time once more; what took even longer is found by the next look at all."""
+"""So often the worker compares what it runs with what the database thinks. To find attempts that it does not run, it
+reads all that it has ended since the oldest transaction in the database began: where that takes long, less often."""
 
 PORTION = 32
 """More than this, and more than half of the slots, is not claimed at once: what was claimed is run while the database
@@ -109,8 +102,8 @@ class Runner:
         self._stopping = asyncio.Event()
         self._started = False
         self._claims_fail = False
-        self._oldest, self._look_back_at, self._looked_back = EVER, 0.0, True
-        self._sweep_rest = SWEEP_SECONDS
+        self._look_back = LookBack()
+        self._astray_due = 0.0
         self._more = True  # a slot that gets free is a reason to claim
         # A claim's rows are in the table before they are in `_running`: whoever compares the two holds this.
         self._claiming = asyncio.Lock()
@@ -197,7 +190,7 @@ class Runner:
                     self._claims_fail = True
                     log.warning("cannot claim: the task store cannot be reached")
             # What a claim may have passed over is looked for soon, however seldom the worker polls.
-            patience = self._poll if self._looked_back else min(self._poll, LOOK_BACK_SECONDS)
+            patience = self._poll if self._look_back.complete else min(self._poll, AGAIN_SECONDS)
             try:
                 async with asyncio.timeout(patience):
                     await self._wake.wait()
@@ -213,12 +206,9 @@ class Runner:
                 return
             portion = min(free, max(PORTION, self._slots // 2))
             began = time.monotonic()
-            self._looked_back = began >= self._look_back_at
-            since = EVER if self._looked_back else self._oldest - STRAGGLERS
+            since = self._look_back.since()
             claims = await self._control.claim(self._heartbeat.worker_id, list(self._tools), portion, since=since)
-            if self._looked_back:
-                self._look_back_at = began + _rest(LOOK_BACK_SECONDS, began)
-            self._oldest = claims.oldest
+            self._look_back.looked(began, claims.oldest)
             if claims.more and len(claims) == portion < free:
                 self._wake.set()
             # What comes later is told, to those who hear it.
@@ -287,29 +277,40 @@ class Runner:
     async def sweep(self) -> None:
         """Compare what the database thinks we run with what we run, and act on each difference.
 
-        Rows that we do not run are given back (the reply to a claim was lost, or an end could not be written);
-        attempts whose rows are gone are abandoned; cancels are passed on.
+        Attempts whose rows are gone are abandoned; cancels are passed on. Rows that we do not run are given back, where
+        it is time to look for them: the reply to a claim was lost, or an end could not be written.
         """
         self._look.clear()
         worker_id = self._heartbeat.worker_id
+        if time.monotonic() >= self._astray_due:
+            running, held = await self._compared(worker_id)
+        else:
+            running = dict(self._running)
+            held = await self._control.holdings(worker_id, of=[task_id for task_id, _ in running]) if running else []
+        cancelled = {(it.task_id, it.epoch): it.cancel_requested for it in held}
+        for key, attempt in running.items():
+            if key not in cancelled:
+                attempt.abandon()
+            elif cancelled[key]:
+                attempt.stop("cancel")
+
+    async def _compared(self, worker_id: UUID) -> tuple[dict[Key, Attempt], list[Holding]]:
+        """What we run, and all that the database thinks we run; what it should not is given back."""
         began = time.monotonic()
         async with self._claiming:
             running = dict(self._running)
-            held = {(h.task_id, h.epoch): h for h in await self._control.holdings(worker_id)}
-            astray = [key for key in held if key not in running]
+            held = await self._control.holdings(worker_id)
+            now = time.monotonic()
+            self._astray_due = now + rest(SWEEP_SECONDS, now - began)
+            astray = [(it.task_id, it.epoch) for it in held if (it.task_id, it.epoch) not in running]
             if astray:
                 log.warning("released tasks that were claimed but not run", tasks=len(astray))
                 await self._control.release(worker_id, astray)
-        self._sweep_rest = _rest(SWEEP_SECONDS, began)
-        for key, attempt in running.items():
-            if key not in held:
-                attempt.abandon()
-            elif held[key].cancel_requested:
-                attempt.stop("cancel")
+        return running, held
 
     async def _sweep_once_due(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._sweep_rest):  # wait_for may lose a cancel that comes with the event
+            async with asyncio.timeout(SWEEP_SECONDS):  # wait_for may lose a cancel that comes with the event
                 await self._look.wait()
         await self.sweep()
 
@@ -379,12 +380,6 @@ def _tell(attempt: Attempt, span: traces.Attempted, seconds: float) -> None:
         run_ms=round(seconds * 1000, 1),
     )
     span.ended(outcome, failed=outcome in FAULTY)
-
-
-def _rest(seconds: float, began: float) -> float:
-    """How long after what began then, and has ended now, it may be done again: it reads what has ended since the oldest
-    transaction of the database began, and is not to take all of the database's time where one stays open."""
-    return max(seconds, min(COST_FACTOR * (time.monotonic() - began), LONGEST_SECONDS))
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None], *_: object) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import uvloop
 
-from tests.benchmarks.http_paths import Contender, Row, creating, interleaved, living, reading, table
+from tests.benchmarks.http_paths import Contender, creating, interleaved, living, reading, table
 from tests.benchmarks.load import Step, Target, closed_loop
 from tests.benchmarks.stage import Member, Stage, all_ended
 
@@ -53,39 +53,36 @@ def growth(on: Stage, *, finished: int, connections: int, seconds: float, passes
     """Each path on a table with so many tasks that have ended, and on one that began empty, in turns."""
     members = [_pair(on, name) for name in ("empty", "grown")]
     asyncio.run(_fill(on.database("grown", perdure=True), finished))
+    title = f"grown has {finished:,} that have ended"
+    return _in_turns(on, members, title, connections=connections, seconds=seconds, passes=passes)
+
+
+def idle(on: Stage, *, minutes: float, connections: int, seconds: float, passes: int) -> list[str]:
+    """Each path after some minutes of load beside a session that is idle in a transaction, and on a table that began
+    empty beside none, in turns."""
+    members = [_pair(on, name) for name in ("empty", "held")]
+    for member in members:
+        uvloop.run(_load(member.target, connections, 2 * seconds))
+    with asyncio.Runner() as runner:
+        session = runner.run(_idle_session(on.database("held", perdure=True)))
+        count = uvloop.run(_load(members[1].target, connections, 60 * minutes))
+        title = f"held has ended {count:,} in {minutes:g} minutes beside a session idle in a transaction"
+        lines = _in_turns(on, members, title, connections=connections, seconds=seconds, passes=passes)
+        runner.run(session.close())
+    return lines
+
+
+def _in_turns(
+    on: Stage, members: Sequence[Member], title: str, *, connections: int, seconds: float, passes: int
+) -> list[str]:
+    """Each path on each of them; the first is the floor."""
     lines = []
     for path, step in STEPS.items():
         contenders = [Contender(member.name, member, step) for member in members]
         rows = interleaved(on, contenders, connections=connections, seconds=seconds, passes=passes)
         _let_them_end(on, members)
-        lines += table(f"{path}: grown has {finished:,} that have ended", rows, "empty")
+        lines += table(f"{path}: {title}", rows, members[0].name)
     return lines
-
-
-def idle(on: Stage, *, minutes: float, connections: int, seconds: float, passes: int) -> list[str]:
-    """Each path before, and after some minutes of load beside a session that is idle in a transaction."""
-    member = _pair(on, "held")
-
-    def measured(when: str) -> dict[str, Row]:
-        rows = {}
-        for path, step in STEPS.items():
-            contender = Contender(when, member, step)
-            (rows[path],) = interleaved(on, [contender], connections=connections, seconds=seconds, passes=passes)
-            _let_them_end(on, [member])
-        return rows
-
-    uvloop.run(_load(member.target, connections, 2 * seconds))
-    before = measured("before")
-    with asyncio.Runner() as runner:
-        session = runner.run(_idle_session(on.database("held", perdure=True)))
-        uvloop.run(_load(member.target, connections, 60 * minutes))
-        after = measured(f"after {minutes:g} minutes")
-        runner.run(session.close())
-    return [
-        line
-        for path in STEPS
-        for line in table(f"{path}: a session idle in a transaction", [before[path], after[path]], "before")
-    ]
 
 
 def memory(on: Stage, *, minutes: float, connections: int) -> list[str]:

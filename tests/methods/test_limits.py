@@ -34,7 +34,7 @@ async def test_a_count_that_takes_long_is_good_for_longer(
     db_url: str, monkeypatch: pytest.MonkeyPatch, factor: float, counted_again: bool
 ) -> None:
     monkeypatch.setattr(limits_module, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(limits_module, "COST_FACTOR", factor)
+    monkeypatch.setattr(limits_module, "rest", lambda least, took: least + factor * took)
     async with serving(db_url) as service:
         limits = Limits(service.store, live_tasks=2)
         await limits.task(ANONYMOUS.owner)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
 
-from app.domain.task import EVER, Json, Status, Task
+from app.domain.task import Json, Status, Task
 from app.storage.database import Database
-from app.storage.statements import CLAIM
 from app.storage.store import CLAIMS_IN_VAIN, Store
 from tests.storage.scene import OWNER, TOOL, Scene, attempt_of, new_task, question, response
 
@@ -261,29 +258,3 @@ async def test_where_nothing_waits_it_says_the_time_of_the_database(scene: Scene
     before = await scene.connection.fetchval("SELECT clock_timestamp()")
     claims = await scene.store.claim(scene.worker_id, [TOOL], 1)
     assert before <= claims.oldest <= await scene.connection.fetchval("SELECT clock_timestamp()")
-
-
-async def test_while_a_session_is_idle_in_a_transaction_claims_do_not_read_what_was_claimed_before(
-    scene: Scene, db_url: str
-) -> None:
-    """Its snapshot keeps the dead rows of the index, and every look from the beginning goes through them."""
-    idle = await asyncpg.connect(db_url)
-    await idle.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM perdure.tools")
-    for _ in range(20):
-        await asyncio.gather(*(scene.queued() for _ in range(50)))
-        while claims := await scene.store.claim(scene.worker_id, [TOOL], 50):
-            oldest = claims.oldest
-    read = {since: await _pages(scene.connection, since) for since in (EVER, oldest)}
-    await idle.close()
-    assert read[oldest] * 5 < read[EVER]
-
-
-async def _pages(connection: asyncpg.Connection[Any], since: datetime) -> int:
-    """How many pages the index of what waits, and the rows that it leads to, cost a claim."""
-    arguments = f"'{uuid4()}', '{{{TOOL}}}', 50, '{since.isoformat()}'"
-    await connection.execute(f"PREPARE claim AS {CLAIM}")
-    explained = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE claim({arguments})")
-    await connection.execute("DEALLOCATE claim")
-    pages = int(json.loads(explained)[0]["Plan"]["Shared Hit Blocks"])
-    assert pages > 0
-    return pages

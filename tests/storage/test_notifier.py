@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from app.domain.task import Status, Task, new_task_id
 from app.storage import notifier as module
 from app.storage.database import Database
-from app.storage.notifier import CHANGED, PAYLOAD_BYTES, READY, Notifier, chunks, rest
+from app.storage.notifier import CHANGED, PAYLOAD_BYTES, READY, Notifier, chunks
 from app.storage.store import Store
 from tests.storage.racing import kill_connections
 from tests.storage.scene import OWNER, RESULT, TOOL, Scene, attempt_of, new_task, question, response
@@ -240,7 +240,3 @@ def test_chunks_are_as_few_as_can_be() -> None:
     assert [len(text) for text in chunks(words)] == [7899, 7899]
     assert chunks(["x" * PAYLOAD_BYTES, "y"]) == ["x" * PAYLOAD_BYTES, "y"]
     assert chunks([]) == []
-
-
-def test_a_round_that_took_long_is_followed_by_a_longer_rest_but_not_by_a_long_one() -> None:
-    assert [rest(seconds) for seconds in (0.0, 0.002, 0.01, 30.0)] == [0.005, 0.005, 0.02, 0.1]

@@ -55,6 +55,17 @@ async def test_each_worker_has_its_own_lease(scene: Scene) -> None:
     assert [task.task_id for task in await scene.store.rescue()] == [claims[0].task_id]
 
 
+async def test_whatever_the_ids_of_those_that_are_alive_the_tasks_of_all_others_are_rescued(scene: Scene) -> None:
+    alive = [UUID(int=at << 120) for at in (0x20, 0x40, 0x41, 0xE0)]
+    gone = [UUID(int=at << 120) for at in (0x10, 0x30, 0x50, 0xF0)] + [UUID(int=(0x40 << 120) + 1), UUID(int=1)]
+    for worker in alive:
+        await scene.enlist(worker)
+    runs = {worker: await scene.running(worker_id=worker) for worker in (*alive, *gone)}
+    await scene.silence(gone[0])
+    rescued = {task.task_id for task in await scene.store.rescue()}
+    assert rescued == {runs[worker].task_id for worker in gone}
+
+
 async def test_what_no_worker_runs_is_never_rescued(scene: Scene) -> None:
     await scene.queued()
     for claim in (await scene.parked(), await scene.completed(), await scene.failed(), await scene.cancelled()):

@@ -23,7 +23,8 @@ from app.storage.store import Store
 from app.tools.context import ToolContext
 from app.tools.registry import Registry, Tool, tool
 from app.worker import runner as worker
-from app.worker.runner import LONGEST_SECONDS, LOOK_BACK_SECONDS, Runner, _rest
+from app.worker.lookback import AGAIN_SECONDS, REACHES
+from app.worker.runner import Runner
 from tests.storage.racing import WAITING, seen
 from tests.support.waiting import eventually
 from tests.support.worker import Tasks, working
@@ -410,11 +411,6 @@ async def test_what_was_claimed_while_the_process_stood_still_is_given_back_and_
     assert attempts == [2]
 
 
-@pytest.mark.parametrize(("took", "rest"), [(0.0, 1.0), (0.1, 5.0), (60.0, LONGEST_SECONDS)])
-def test_what_took_long_is_followed_by_a_longer_rest(took: float, rest: float) -> None:
-    assert _rest(1.0, time.monotonic() - took) == pytest.approx(rest, rel=0.1)
-
-
 async def test_a_task_that_was_committed_long_after_it_was_ready_is_found_soon_however_seldom_the_worker_polls(
     db_url: str, listener: Listener, asking: Asking
 ) -> None:
@@ -425,7 +421,7 @@ async def test_a_task_that_was_committed_long_after_it_was_ready_is_found_soon_h
         await tasks.start(turn, label="a")
         await turns.begin("a")
         await looked(runner)
-        runner._look_back_at = time.monotonic() + LOOK_BACK_SECONDS  # it has just looked at all
+        runner._look_back._due = [time.monotonic() + AGAIN_SECONDS] * len(REACHES)  # it has just looked at all
         params = Json('{"name":"turn","arguments":{"label":"late"}}')
         late = await Store(database).create(NewTask(new_task_id(), "o", turn.name, params, Json("{}"), Policy()))
         back = "UPDATE perdure.tasks SET ready_at = ready_at - interval '1 hour' WHERE task_id = $1"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import structlog
 
+from app.domain.pace import rest
 from app.errors import StoreUnavailable
 from app.telemetry.metrics import LOOP_FAILURES
 
@@ -18,12 +20,15 @@ LONGEST_PAUSE_SECONDS = 60.0
 async def repeat(name: str, seconds: float, body: Callable[[], Awaitable[object]]) -> None:
     """Run body again and again, every so many seconds, until this is cancelled.
 
-    A body that fails is logged and tried again after a pause that doubles with each failure in a row.
+    A body that fails is logged and tried again after a pause that doubles with each failure in a row. One that took
+    long and says that there was nothing (0) to do is given a longer rest.
     """
     failures, counted = 0, LOOP_FAILURES.labels(name)
     while True:
+        began, pause = time.monotonic(), seconds
         try:
-            await body()
+            if await body() == 0:
+                pause = rest(seconds, time.monotonic() - began)
             failures = 0
         except StoreUnavailable:
             failures += 1
@@ -32,4 +37,4 @@ async def repeat(name: str, seconds: float, body: Callable[[], Awaitable[object]
             failures += 1
             counted.inc()
             log.exception("background loop failed", loop=name, failures=failures)
-        await asyncio.sleep(min(seconds * 2**failures, max(seconds, LONGEST_PAUSE_SECONDS)))
+        await asyncio.sleep(min(pause * 2**failures, max(pause, LONGEST_PAUSE_SECONDS)))
