@@ -179,7 +179,7 @@ async def test_the_oldest_tasks_questions_come_first_page_by_page(
     reader: Reader, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(looks, "INBOX_TASKS", 2)
-    claims = [await scene.parked("first", "second") for _ in range(3)]
+    claims = sorted([await scene.parked("first", "second") for _ in range(3)], key=lambda claim: claim.task_id)
     first = await reader.get("/inbox")
     assert links_of(first) == [f"{claim.task_id}?key={key}" for claim in claims[:2] for key in ("first", "second")]
     (more,) = [link for link in first.links if "after=" in link]

@@ -171,7 +171,7 @@ async def test_no_text_of_a_filter_is_a_fault(text: str, reader: Reader, scene: 
 
 async def test_pages_of_a_list_follow_each_other(reader: Reader, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looks, "PAGE", 2)
-    made = [str((await scene.queued("a&b")).task_id) for _ in range(5)][::-1]
+    made = sorted([str((await scene.queued("a&b")).task_id) for _ in range(5)], reverse=True)
     await scene.queued("other")
     seen: list[str] = []
     page = await reader.get("/tasks?tool=a%26b")
