@@ -33,8 +33,12 @@ WITH alive AS (
 )
 SELECT t.tool, t.task_id, t.epoch, t.worker_id
 FROM between AS b
-JOIN perdure.tasks AS t ON t.worker_id > b.first AND t.worker_id < b.last
-WHERE t.task_id <> ALL ($2::uuid[])
+CROSS JOIN LATERAL (
+    SELECT t.tool, t.task_id, t.epoch, t.worker_id
+    FROM perdure.tasks AS t
+    WHERE t.worker_id > b.first AND t.worker_id < b.last AND t.task_id <> ALL ($2::uuid[])
+    LIMIT $1
+) AS t
 LIMIT $1"""
 
 # Index tasks_deadline. $3 how long a worker gets to end an attempt itself.

@@ -60,12 +60,14 @@ async def test_looking_for_lost_workers_does_not_read_what_the_others_have_ended
     await scene.enlist(scene.worker_id)
     lost = await scene.running(worker_id=uuid4())
     async with held_back(db_url):
-        for _ in range(20):
+        for _ in range(40):
             await asyncio.gather(*(scene.queued() for _ in range(50)))
             claims = await scene.store.claim(scene.worker_id, [TOOL], 50)
             await asyncio.gather(*(scene.store.finish(claim, Json("{}")) for claim in claims))
         looking = await pages(scene.connection, due.LOST, "100", "{}")
+        await scene.connection.execute("ANALYZE perdure.tasks")  # next to nothing runs: any plan seems cheap
+        looking = max(looking, await pages(scene.connection, due.LOST, "100", "{}"))
         of_one = await pages(scene.connection, fleet.HOLDINGS_OF, str(scene.worker_id), f"{{{lost.task_id}}}")
         of_all = await pages(scene.connection, fleet.HOLDINGS, str(scene.worker_id))
-    assert max(looking, of_one) * 5 < of_all
+    assert max(looking, of_one) * 4 < of_all
     assert [task.task_id for task in await scene.store.rescue()] == [lost.task_id]
