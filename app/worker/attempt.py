@@ -385,17 +385,19 @@ class Attempt:
         body = {"code": code(ErrorKind.INTERNAL, None), "message": str(error)}
         return self._store.fail(self.claim, dumps(body), str(error))
 
-    async def _try_again(self, error: Exception) -> None:
+    async def _try_again(self, error: BaseException) -> None:
         """Another attempt is made after a pause, at which no worker waits."""
         pause = self._tool.retries.pause_ms(self.claim.failures, random.uniform(-1, 1))  # noqa: S311
+        error, shown = _shown(error)
         log.warning("tool failed, and is tried again", tool=self._tool.name, attempt=self.claim.epoch, exc_info=error)
-        await self._settle(Outcome.RETRIED, self._store.retry(self.claim, pause, TRIED_AGAIN, _traceback(error)))
+        await self._settle(Outcome.RETRIED, self._store.retry(self.claim, pause, TRIED_AGAIN, shown))
 
     async def _internal_error(self, error: BaseException) -> None:
         """Clients learn that it failed; operators learn why, from the log and from `task_attempts`."""
+        error, shown = _shown(error)
         log.error("tool failed", tool=self._tool.name, attempt=self.claim.epoch, exc_info=error)
         message = "The tool failed with an internal error"
-        failing = self._store.fail(self.claim, INTERNAL, message, internal=_traceback(error))
+        failing = self._store.fail(self.claim, INTERNAL, message, internal=shown)
         await self._settle(Outcome.INTERNAL_ERROR, failing)
 
     async def _stopped(self) -> None:
@@ -437,8 +439,14 @@ def _stands(outcome: Outcome, written: Task | list[Task]) -> Outcome:
     return Outcome.CANCELLED if task.status is Status.CANCELLED else outcome
 
 
-def _traceback(error: BaseException) -> str:
-    return storable("".join(traceback.format_exception(error)), TRACEBACK_CHARACTERS)
+def _shown(error: BaseException) -> tuple[BaseException, str]:
+    """An error and its traceback for operators; where its class keeps it from being shown, one that says so."""
+    try:
+        bool(error)  # who writes it asks for that
+        return error, storable("".join(traceback.format_exception(error)), TRACEBACK_CHARACTERS)
+    except Exception as broken:  # noqa: BLE001  an error's class is the author's, and may break when it is looked at
+        says = f"{type(error).__qualname__} was raised, and cannot be shown: {type(broken).__name__}"
+        return _shown(RuntimeError(says).with_traceback(error.__traceback__))
 
 
 def storable(text: str, limit: int = MESSAGE_CHARACTERS) -> str:

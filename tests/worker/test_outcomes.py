@@ -10,7 +10,9 @@ from typing import Any
 import asyncpg
 import pytest
 from pydantic import BaseModel, field_serializer, field_validator
+from structlog.testing import capture_logs
 
+from app.domain.retry import Retry
 from app.domain.task import Status, TaskState
 from app.errors import ProtocolError, ToolError
 from app.tools.registry import Tool, tool
@@ -218,6 +220,31 @@ async def test_an_error_without_a_text_fails_the_task_once_and_for_all(db_url: s
     assert error_of(state) == {"code": -32603, "message": "The tool failed with an internal error"}
     assert "a secret" not in str(state.error)
     assert state.task.epoch == 1
+
+
+class Unshowable(RuntimeError):
+    """An error that breaks whoever asks whether it is there."""
+
+    def __bool__(self) -> bool:
+        raise KeyError("a secret")
+
+
+@pytest.mark.parametrize("times", [0, 1])
+async def test_an_error_that_cannot_be_shown_fails_the_task_as_any_other(db_url: str, times: int) -> None:
+    @tool(retries=Retry(times, delay="10ms"))
+    async def odd() -> str:
+        """Fail with an odd error."""
+        raise Unshowable
+
+    with capture_logs() as logs:
+        state = await outcome(db_url, odd)
+    assert error_of(state) == {"code": -32603, "message": "The tool failed with an internal error"}
+    assert state.task.epoch == times + 1
+    said = "Unshowable was raised, and cannot be shown: KeyError"
+    for ended, told in await attempts(db_url):
+        assert (ended, told.splitlines()[-1]) == ("error", f"RuntimeError: {said}") or ended == "retried"
+        assert "in odd" in told
+    assert [str(line["exc_info"]) for line in logs if "exc_info" in line] == [said] * (times + 1)
 
 
 async def test_arguments_that_no_longer_fit_the_tool_are_an_error_result(db_url: str) -> None:
