@@ -58,8 +58,8 @@ class Notifier:
         self._ready.add(task.tool)
         self._work.set()
 
-    def purged(self, task_ids: Iterable[UUID]) -> None:
-        """A commit deleted these tasks."""
+    def these_changed(self, task_ids: Iterable[UUID]) -> None:
+        """A commit changed these tasks, or deleted them; no worker is wanted for any."""
         self._changed.update(task_ids)
         self._work.set()
 

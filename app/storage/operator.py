@@ -159,7 +159,7 @@ class Operator:
         async for batch in self._batches(which, TERMINAL):
             gone = [row["task_id"] for row in await self._db.fetch(steering.PURGE_ENDED, batch)]
             if self._notifier is not None:
-                self._notifier.purged(gone)
+                self._notifier.these_changed(gone)
             await self._tell()
             yield gone
 

@@ -293,7 +293,7 @@ _FINISHED = f"""
 FROM held AS h
 JOIN perdure.task_requests AS r ON r.task_id = h.task_id
 WHERE t.task_id = h.task_id
-RETURNING {TASK}"""
+RETURNING """
 
 # $1 task_id $2 epoch $3 worker_id $4 result
 FINISH = f"""
@@ -303,10 +303,10 @@ WITH {_HELD}, outcome AS (
 )
 UPDATE perdure.tasks AS t
 SET status = 'completed',
-    status_message = NULL,{_FINISHED}"""
+    status_message = NULL,{_FINISHED}{TASK}"""
 
 # $1 task_ids $2 epochs $3 worker_ids $4 results: as FINISH, for those of these attempts whose rows nobody else has
-# locked. A batch waits for no row: what it does not return is left to FINISH.
+# locked. A batch waits for no row: what it does not return is left to FINISH. Nobody asks for the rows after it.
 FINISH_MANY = f"""
 WITH held AS MATERIALIZED (
     SELECT t.task_id, t.epoch, t.created_at, t.ttl_ms, w.result, {_AT}
@@ -321,7 +321,7 @@ WITH held AS MATERIALIZED (
 )
 UPDATE perdure.tasks AS t
 SET status = 'completed',
-    status_message = NULL,{_FINISHED}"""
+    status_message = NULL,{_FINISHED}t.task_id"""
 
 # $1 task_id $2 epoch $3 worker_id $4 error $5 status_message $6 error for operators or NULL
 FAIL = f"""
@@ -336,7 +336,7 @@ WITH {_HELD}, outcome AS (
 )
 UPDATE perdure.tasks AS t
 SET status = 'failed',
-    status_message = $5,{_FINISHED}"""
+    status_message = $5,{_FINISHED}{TASK}"""
 
 # $1 task_id $2 epoch $3 worker_id $4 pause in ms $5 message $6 error for operators. The attempt failed, and another one
 # is made after the pause; with a cancel pending the task ends instead.

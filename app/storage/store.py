@@ -301,21 +301,16 @@ class Store:
         Raises:
             StaleAttempt: the task is no longer this attempt's; whatever ended it first stands.
         """
-        ended = await self._ends.put((claim, result))
-        return ended or await self.finish_alone(claim, result)
+        return await self._fenced(claim, sql.FINISH, result, own=sql.OWN_OUTCOME)
 
-    def finish_soon(self, claim: Claim, result: Json, tell: Callable[[Task | Exception | None], object]) -> None:
-        """As `finish`, for one who does not wait.
+    def finish_soon(self, claim: Claim, result: Json, tell: Callable[[bool | Exception], object]) -> None:
+        """As `finish`, together with others, for one who does not wait.
 
         Args:
-            tell: called with the row after it, or what went wrong; None: the row is locked, or no longer this
-                attempt's, and `finish_alone` will find out which.
+            tell: called with True once it has ended, or with what went wrong. False: somebody has locked the row, or it
+                is no longer this attempt's; `finish` waits, and finds out which.
         """
         self._ends.put_soon((claim, result), tell)
-
-    async def finish_alone(self, claim: Claim, result: Json) -> Task:
-        """As `finish`, and not together with others: it waits for whoever has the row."""
-        return await self._fenced(claim, sql.FINISH, result, own=sql.OWN_OUTCOME)
 
     async def fail(self, claim: Claim, error: Json, message: str, *, internal: str | None = None) -> Task:
         """End the task as failed, with a JSON-RPC error.
@@ -411,21 +406,20 @@ class Store:
             raise StaleAttempt("The attempt no longer holds its task; nothing was written.")
         return self._changed(rows.task(row))
 
-    # Of the writes that go together, those that found nothing are None. They go on alone: a row that somebody else has
-    # locked is waited for by its own writer only, and a lost acknowledgement is looked up as ever.
+    # Of the writes that go together, those that found nothing go on alone: a row that somebody else has locked is
+    # waited for by its own writer only, and a lost acknowledgement is looked up as ever.
 
-    async def _finish_all(self, ends: Sequence[tuple[Claim, Json]]) -> list[Task | None]:
-        return await self._fenced_all([claim for claim, _ in ends], sql.FINISH_MANY, [result for _, result in ends])
+    async def _finish_all(self, ends: Sequence[tuple[Claim, Json]]) -> list[bool]:
+        fences = zip(*(_fence(claim) for claim, _ in ends), strict=True)
+        ended = {row["task_id"] for row in await self._db.fetch(sql.FINISH_MANY, *fences, [it for _, it in ends])}
+        if self._notifier is not None:
+            self._notifier.these_changed(ended)
+        return [claim.task_id in ended for claim, _ in ends]
 
     async def _status_all(self, said: Sequence[tuple[Claim, str, float | None, float | None]]) -> list[Task | None]:
         claims, *columns = zip(*said, strict=True)
-        return await self._fenced_all(claims, sql.STATUS_MANY, *columns)
-
-    async def _fenced_all(
-        self, claims: Sequence[Claim], statement: str, *columns: Sequence[object]
-    ) -> list[Task | None]:
         fences = zip(*map(_fence, claims), strict=True)
-        tasks = map(rows.task, await self._db.fetch(statement, *fences, *columns))
+        tasks = map(rows.task, await self._db.fetch(sql.STATUS_MANY, *fences, *columns))
         changed = {task.task_id: self._changed(task) for task in tasks}
         return [changed.get(claim.task_id) for claim in claims]
 

@@ -224,25 +224,25 @@ class Attempt:
         busy = self._overdue or self._replay.stale.is_set or self._pausing is not None
         return root.done() and not busy and self._replay.settled
 
-    def _came(self, came: Task | Exception | None) -> None:
+    def _came(self, came: bool | Exception) -> None:
         self._context.run(self._written, came)
 
-    def _written(self, came: Task | Exception | None) -> None:
+    def _written(self, came: bool | Exception) -> None:
         """What the handler returned was written together with others, or could not be."""
         outcome = Outcome.TOOL_ERROR if says_error(self._returned) else Outcome.COMPLETED
-        if isinstance(came, Task):
-            self.outcome = _stands(outcome, came)
+        if came is True:
+            self.outcome = outcome
             self._leave()
         else:
-            self._wind_up(self._settle(outcome, self._finish_alone(came)))
+            self._wind_up(self._settle(outcome, self._finish(came)))
 
-    async def _finish_alone(self, fault: Exception | None) -> Task:
+    async def _finish(self, came: bool | Exception) -> Task:
         try:
-            if fault is not None:
-                raise fault
-            return await self._store.finish_alone(self.claim, self._returned)
+            if isinstance(came, Exception):
+                raise came
+            return await self._store.finish(self.claim, self._returned)
         finally:
-            del fault  # its traceback leads here
+            del came  # a fault's traceback leads here
 
     def _wind_up(self, work: Coroutine[Any, Any, None]) -> None:
         """What is still to be done takes time."""

@@ -63,7 +63,7 @@ POINTS: dict[str, Point] = {
     "step": Point(sql.STEP, Scene.running, lambda s, c: s.step(c, "fetch", Json("1")), the_same),
     "status": Point(sql.STATUS_MANY, Scene.running, lambda s, c: s.status(c, "halfway", 1, 2), the_same),
     "detach": Point(sql.DETACH, lambda s: s.running(reply=Reply.REQUEST), lambda s, c: s.detach(c), the_same),
-    "finish": Point(sql.FINISH_MANY, Scene.running, lambda s, c: s.finish(c, RESULT), the_same),
+    "finish": Point(sql.FINISH, Scene.running, lambda s, c: s.finish(c, RESULT), the_same),
     "fail": Point(sql.FAIL, Scene.running, lambda s, c: s.fail(c, ERROR, "It broke", internal="why"), the_same),
     "retry": Point(sql.RETRY, Scene.running, lambda s, c: s.retry(c, 60_000, "It broke", "why"), the_same),
     "release": Point(sql.RELEASE, Scene.running, lambda s, c: s.release(c.worker_id, attempt_of(c)), lambda _: []),

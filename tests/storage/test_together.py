@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -185,20 +186,26 @@ async def test_a_large_outcome_is_read_by_itself(scene: Scene, counted: Counted,
 # -- ending and telling -----------------------------------------------------------------------------------------------
 
 
+async def ended(store: Store, claim: Claim, result: Json = RESULT) -> bool | Exception:
+    """End it together with others; what came of that."""
+    came: asyncio.Future[bool | Exception] = asyncio.get_running_loop().create_future()
+    store.finish_soon(claim, result, came.set_result)
+    return await came
+
+
 async def test_ends_share_a_statement_and_keep_their_own(scene: Scene, counted: Counted, ours: Store) -> None:
     claims = await running(scene, MANY)
     results = [Json(f'{{"n":{n}}}') for n in range(MANY)]
-    tasks = await asyncio.gather(*map(ours.finish, claims, results))
+    assert await asyncio.gather(*(ended(ours, *it) for it in zip(claims, results, strict=True))) == [True] * MANY
     assert counted.sent == [sql.FINISH_MANY]
-    assert [(task.task_id, task.status) for task in tasks] == [(c.task_id, Status.COMPLETED) for c in claims]
-    assert [(await scene.state(claim)).result for claim in claims] == results
+    states = [await scene.state(claim) for claim in claims]
+    assert [(state.task.status, state.result) for state in states] == [(Status.COMPLETED, it) for it in results]
 
 
-async def test_a_stale_attempt_among_others_is_refused_alone(scene: Scene, ours: Store) -> None:
+async def test_a_stale_attempt_among_others_is_told_alone(scene: Scene, ours: Store) -> None:
     claims = await running(scene, 3)
     await scene.store.release(claims[1].worker_id, attempt_of(claims[1]))
-    came = await asyncio.gather(*(ours.finish(claim, RESULT) for claim in claims), return_exceptions=True)
-    assert [type(each) for each in came] == [Task, StaleAttempt, Task]
+    assert await asyncio.gather(*(ended(ours, claim) for claim in claims)) == [True, False, True]
     assert (await scene.state(claims[1])).task.status is Status.WORKING
     assert await scene.children(claims[1], "task_outcomes") == []
 
@@ -208,27 +215,43 @@ async def test_ends_whose_acknowledgement_was_lost_together_count_once(scene: Sc
     async with forgetful_cable_to(db_url) as cable, Database(cable.url, connections=2) as database:
         cable.lose_the_reply_to(sql.FINISH_MANY)
         store = Store(database)
-        tasks = await asyncio.gather(*(store.finish(claim, RESULT) for claim in claims))
+        assert not any(await asyncio.gather(*(ended(store, claim) for claim in claims)))
         assert cable.lost.is_set()
+        tasks = [await store.finish(claim, RESULT) for claim in claims]
     assert [(task.task_id, task.status) for task in tasks] == [(c.task_id, Status.COMPLETED) for c in claims]
     for task in tasks:
         assert (await scene.row(task))["version"] == task.version
         assert len(await scene.children(task, "task_outcomes")) == 1
 
 
-@pytest.mark.parametrize("verb", ["finish", "status"])
 async def test_a_row_that_somebody_has_locked_is_waited_for_by_its_own_writer_only(
-    scene: Scene, ours: Store, connection: asyncpg.Connection[Any], verb: str
+    scene: Scene, ours: Store, connection: asyncpg.Connection[Any]
 ) -> None:
     claims = await running(scene, 3)
-    write = ours.finish if verb == "finish" else ours.status
-    async with connection.transaction():
-        await connection.execute("SELECT FROM perdure.tasks WHERE task_id = $1 FOR UPDATE", claims[1].task_id)
-        calls = [asyncio.create_task(write(claim, RESULT)) for claim in claims]
+    async with locked(connection, claims[1]):
+        calls = [asyncio.create_task(ours.status(claim, "halfway")) for claim in claims]
         await asyncio.wait_for(asyncio.gather(calls[0], calls[2]), 5)
         assert not calls[1].done()
     task = await asyncio.wait_for(calls[1], 5)
     assert (task.task_id, task.version) == (claims[1].task_id, claims[1].task.version + 1)
+
+
+async def test_a_row_that_somebody_has_locked_is_left_to_whoever_waits_for_it(
+    scene: Scene, ours: Store, connection: asyncpg.Connection[Any]
+) -> None:
+    claims = await running(scene, 3)
+    async with locked(connection, claims[1]):
+        ending = asyncio.gather(*(ended(ours, claim) for claim in claims))
+        assert await asyncio.wait_for(ending, 5) == [True, False, True]
+    assert (await ours.finish(claims[1], RESULT)).status is Status.COMPLETED
+
+
+@asynccontextmanager
+async def locked(connection: asyncpg.Connection[Any], claim: Claim) -> AsyncIterator[None]:
+    """Hold on to its row meanwhile."""
+    async with connection.transaction():
+        await connection.execute("SELECT FROM perdure.tasks WHERE task_id = $1 FOR UPDATE", claim.task_id)
+        yield
 
 
 async def test_messages_share_a_statement_and_keep_their_own(scene: Scene, counted: Counted, ours: Store) -> None:
@@ -250,5 +273,6 @@ async def test_messages_share_a_statement_and_keep_their_own(scene: Scene, count
 async def test_an_end_and_a_cancel_that_meet_leave_one_of_them(scene: Scene, ours: Store) -> None:
     claims = await running(scene, MANY)
     cancels = [scene.store.cancel(OWNER, claim.task_id) for claim in claims]
-    await asyncio.gather(*(ours.finish(claim, RESULT) for claim in claims), *cancels)
+    await asyncio.gather(*(ended(ours, claim) for claim in claims), *cancels)
+    await asyncio.gather(*(ours.finish(claim, RESULT) for claim in claims))
     assert {(await scene.state(claim)).task.status for claim in claims} == {Status.COMPLETED}

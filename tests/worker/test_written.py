@@ -13,7 +13,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from app.domain.task import Claim, Json, Status, Task
+from app.domain.task import Claim, Json, Status
 from app.errors import StoreUnavailable, ToolError
 from app.storage.database import Database
 from app.storage.store import Store
@@ -39,11 +39,11 @@ class Ends(Store):
         self.forgets = False
         self.fault: Exception | None = None
 
-    def finish_soon(self, claim: Claim, result: Json, tell: Callable[[Task | Exception | None], object]) -> None:
+    def finish_soon(self, claim: Claim, result: Json, tell: Callable[[bool | Exception], object]) -> None:
         if self.forgets:
-            super().finish_soon(claim, result, lambda _: tell(None))
+            super().finish_soon(claim, result, lambda _: tell(False))
         else:
-            asyncio.get_running_loop().call_soon(tell, self.fault)
+            asyncio.get_running_loop().call_soon(tell, self.fault or False)
 
 
 @pytest.fixture
@@ -194,9 +194,7 @@ async def test_an_attempt_that_breaks_off_is_told_and_its_task_is_released(
 ) -> None:
     finish_soon, faults = Store.finish_soon, [LookupError("unforeseen")]
 
-    def finish_later(
-        store: Store, claim: Claim, result: Json, tell: Callable[[Task | Exception | None], object]
-    ) -> None:
+    def finish_later(store: Store, claim: Claim, result: Json, tell: Callable[[bool | Exception], object]) -> None:
         if faults:
             tell(faults.pop())
         else:
