@@ -28,6 +28,7 @@ def create(services: Services, options: argparse.Namespace) -> Lines:
         services.bare("insert", b"taskId"),
         Contender("floor service", services.floor, creating),
         Contender("floor service, batched", services.batched, creating),
+        Contender("floor service, batched, no worker", services.batched_alone, creating),
         Contender("perdure", services.perdure, creating),
         Contender("perdure, no worker", services.alone, creating),
     ]
@@ -90,6 +91,9 @@ HTTP: dict[str, Callable[[Services, argparse.Namespace], Lines]] = {
     "never": never,
 }
 PATHS = (*HTTP, "drain", "push")
+MANY_SLOTS = 400
+"""A drain is measured with these as well: for tools that do nothing but wait."""
+
 LASTING = ("growth", "idle", "memory")
 """They take long, and so they have to be asked for."""
 
@@ -114,7 +118,8 @@ def measure(on: Stage, options: argparse.Namespace) -> None:
         if services is not None and path in HTTP:
             print("\n".join(HTTP[path](services, options)), flush=True)
     if "drain" in asked:
-        lines = drain.measure(on, count=options.waiting, passes=options.passes, slots=options.slots)
+        slots = dict.fromkeys((options.slots, MANY_SLOTS))
+        lines = drain.measure(on, count=options.waiting, passes=options.passes, slots=slots)
         print("\n".join(lines), flush=True)
     if "push" in asked:
         print("\n(d) commit to a subscriber's bytes", *push.run(on, options.streams), sep="\n", flush=True)

@@ -6,7 +6,8 @@ import asyncio
 import importlib.util
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import asyncpg
 
@@ -19,24 +20,28 @@ Run = tuple[float, float]
 """Seconds that it took, and seconds of processor time that the worker's process used meanwhile."""
 
 
-def measure(on: Stage, *, count: int, passes: int, slots: int) -> list[str]:
+BY_HAND = "asyncpg, the same rows by 32s"
+PGQUEUER = "pgqueuer, by 32s"
+
+
+def measure(on: Stage, *, count: int, passes: int, slots: Iterable[int]) -> list[str]:
     """Tasks in a second, medians of interleaved runs, as lines."""
-    ways: dict[str, Callable[[], Run]] = {
-        "asyncpg, the same rows by 32s": lambda: _asyncpg(on, count),
-        f"perdure worker, {slots} slots": lambda: _perdure(on, count, slots),
-    }
+    ways: dict[str, Callable[[], Run]] = {BY_HAND: lambda: _asyncpg(on, count)}
+    ways |= {f"perdure worker, {each} slots": partial(_perdure, on, count, each) for each in slots}
     if importlib.util.find_spec("pgqueuer") is not None:
-        ways["pgqueuer"] = lambda: _pgqueuer(on, count)
+        ways[PGQUEUER] = lambda: _pgqueuer(on, count)
     runs: dict[str, list[Run]] = {name: [] for name in ways}
     for _ in range(passes):
         for name, run in ways.items():
             runs[name].append(run())
     medians = {name: [statistics.median(column) for column in zip(*found, strict=True)] for name, found in runs.items()}
-    ours = medians[f"perdure worker, {slots} slots"][0]
-    lines = [f"\n(c) claim, run and end {count:,} that wait", f"{'':38}{'per s':>8}{'cpu ms':>8}{'ours is':>9}"]
+    floors = [medians[name][0] for name in (BY_HAND, PGQUEUER) if name in ways]
+    lines = [f"\n(c) claim, run and end {count:,} that wait", f"{'':38}{'per s':>8}{'cpu ms':>8}"]
+    lines[1] += "".join(f"{'x ' + name.partition(',')[0]:>12}" for name in (BY_HAND, PGQUEUER) if name in ways)
     for name, (seconds, cost) in medians.items():
-        lines.append(f"{name:38}{count / seconds:8.0f}{1000 * cost / count:8.3f}{seconds / ours:9.2f}")
-    if "pgqueuer" not in ways:
+        ratios = "".join(f"{floor / seconds:12.2f}" for floor in floors)
+        lines.append(f"{name:38}{count / seconds:8.0f}{1000 * cost / count:8.3f}{ratios}")
+    if PGQUEUER not in ways:
         lines.append("pgqueuer                              not installed (the extra: benchmarks)")
     return lines
 

@@ -144,6 +144,7 @@ class Services:
     stage: Stage
     floor: Member
     batched: Member
+    batched_alone: Member
     perdure: Member
     alone: Member
     unheard: Member
@@ -155,14 +156,14 @@ class Services:
 
 
 def start(on: Stage, *, slots: int) -> Services:
-    """Start them. `alone` and `unheard` have a database without a worker; the latter notifies nobody."""
-    url, pid = on.floor()
-    batched_url, batched_pid = on.floor("--batch")
-    worker = on.floor_worker()
-    members = [
-        Member("floor service", Target(f"{url}mcp"), (pid, worker)),
-        Member("floor service, batched", Target(f"{batched_url}mcp"), (batched_pid, worker)),
-    ]
+    """Start them. Those that are `alone`, and `unheard`, have no worker; the latter notifies nobody."""
+    floor = on.floor("floor")
+    batched = on.floor("floor", "--batch")
+    batched_alone = on.floor("floor without a worker", "--batch")
+    worker = on.floor_worker("floor")
+    members = []
+    for (url, pid), workers in ((floor, (worker,)), (batched, (worker,)), (batched_alone, ())):
+        members.append(Member("floor service", Target(f"{url}mcp"), (pid, *workers)))
     running = on.perdure("worker", "perdure", PERDURE_SLOTS=str(slots))
     running.says('"worker started"')
     for name, database, pids, settings in (

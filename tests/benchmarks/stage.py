@@ -70,15 +70,15 @@ class Stage:
         children = [int(pid) for pid in pids if _fields(pid)[1] == str(self.postgres.pid)]
         return sum(map(spent, [self.postgres.pid, *children]))
 
-    def floor(self, *options: str) -> tuple[str, int]:
+    def floor(self, database: str, *options: str) -> tuple[str, int]:
         """Start a floor service; its URL and its pid."""
-        process = self._floor("serve", *options)
+        process = self._floor(database, "serve", *options)
         assert process.stdout is not None
         return process.stdout.readline().rsplit(" ", 1)[1].strip(), process.pid
 
-    def floor_worker(self) -> int:
+    def floor_worker(self, database: str) -> int:
         """Start the floor's worker; its pid."""
-        process = self._floor("work")
+        process = self._floor(database, "work")
         assert process.stdout is not None
         assert process.stdout.readline()
         return process.pid
@@ -97,8 +97,8 @@ class Stage:
         with on(SERVICE):
             return self._popen(*arguments, url=self.postgres.url(database)).communicate(timeout=300)[0]
 
-    def _floor(self, *arguments: str) -> subprocess.Popen[str]:
-        url = self.database("floor", perdure=False)
+    def _floor(self, database: str, *arguments: str) -> subprocess.Popen[str]:
+        url = self.database(database, perdure=False)
         with on(SERVICE):
             process = self._stack.enter_context(self._popen(*arguments, url=url))
         self._stack.callback(process.kill)

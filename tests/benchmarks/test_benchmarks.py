@@ -30,7 +30,7 @@ def test_the_paths_that_the_page_asks_for_are_measured_beside_their_floors(line:
         assert [table.split()[1].rstrip(",") for table in tables] == asked
     else:
         drained, pushed = tables[len(measured) :]
-        assert re.search(r"^perdure worker, 2 slots +[1-9]", drained, re.MULTILINE)
+        assert re.search(r"^perdure worker, 2 slots +[1-9].*\nperdure worker, 400 slots +[1-9]", drained, re.MULTILINE)
         assert re.search(r"^from change to bytes +p50 \d", pushed, re.MULTILINE)
 
 
