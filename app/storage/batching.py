@@ -1,7 +1,7 @@
 """Calls that come together, done together: one statement and one commit for all that arrived during the last one.
 
-There are no timers. A call that finds a free lane is sent at once, alone; what arrives while all are busy goes together
-in the next statement. So a batch is as large as the load makes it, and an idle process is as quick as without.
+There are no timers. A call that finds nothing under way is sent at once, alone; what arrives meanwhile goes together in
+the next statement. So a batch is as large as the load makes it, and an idle process is as quick as without.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ MOST = 200
 """The most that go together, by default."""
 
 LANES = 2
-"""So many batches of writes are under way at once: while one commits, the process prepares the other."""
+CROWD = 64
+"""So many batches of writes are under way at once where that many calls wait: while one commits, the process prepares
+the other. Fewer calls go together instead: a statement costs PostgreSQL as much as some ten rows of it."""
+
+SLOW_SECONDS = 0.1
+"""What has been under way for so long may never come back, and holds up nobody else."""
 
 
 class Batches(Generic[A, R]):
@@ -36,7 +41,7 @@ class Batches(Generic[A, R]):
             own fault and no other's. A database that cannot be reached is all calls' fault at once.
         most: how much goes together.
         size: what a call counts for.
-        lanes: how many batches are under way at once.
+        lanes: how many batches are under way at once, where a crowd waits.
         wanted_only: drop a call whose caller has left before it was sent: for what changes nothing.
     """
 
@@ -50,7 +55,8 @@ class Batches(Generic[A, R]):
         wanted_only: bool = False,
     ) -> None:
         self._work, self._most, self._size, self._wanted_only = work, most, size, wanted_only
-        self._free, self._lanes = lanes, set[asyncio.Task[None]]()
+        self._most_lanes, self._lanes = lanes, set[asyncio.Task[None]]()
+        self._busy, self._sent_at = 0, 0.0
         self._waiting: deque[tuple[A, Waiter[R]]] = deque()
 
     async def put(self, call: A) -> R:
@@ -69,16 +75,21 @@ class Batches(Generic[A, R]):
 
     def _add(self, call: A, waiter: Waiter[R]) -> None:
         self._waiting.append((call, waiter))
-        if self._free:
-            self._free -= 1
+        if self._busy == 0 or (self._busy < self._most_lanes and self._is_urgent()):
+            self._busy += 1
             lane = asyncio.create_task(self._run(), context=Context())  # no caller's own: it works for all of them
             self._lanes.add(lane)
             lane.add_done_callback(self._lanes.discard)
+
+    def _is_urgent(self) -> bool:
+        """Whether what waits is not to wait for what is under way."""
+        return len(self._waiting) >= CROWD or asyncio.get_running_loop().time() - self._sent_at > SLOW_SECONDS
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             while batch := self._next():
+                self._sent_at = loop.time()
                 calls = [call for call, _ in batch]
                 for (_, waiter), came in zip(batch, await self._done(calls), strict=True):
                     if not isinstance(waiter, asyncio.Future):
@@ -90,7 +101,7 @@ class Batches(Generic[A, R]):
                     else:
                         waiter.set_result(came)
         finally:
-            self._free += 1  # here, not when the task is done: a call that comes in between would find no lane
+            self._busy -= 1  # here, not when the task is done: a call that comes in between would find no lane
 
     def _next(self) -> list[tuple[A, Waiter[R]]]:
         batch: list[tuple[A, Waiter[R]]] = []

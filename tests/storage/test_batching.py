@@ -9,7 +9,7 @@ from contextvars import ContextVar
 import pytest
 
 from app.errors import StoreUnavailable
-from app.storage.batching import Batches
+from app.storage.batching import CROWD, SLOW_SECONDS, Batches
 
 LANES = 2
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
@@ -40,16 +40,19 @@ async def work() -> Work:
     return Work()
 
 
-async def busy(work: Work, batches: Batches[int, int]) -> list[asyncio.Task[int]]:
-    """Occupy all lanes with a call each."""
+async def busy(work: Work, batches: Batches[int, int]) -> asyncio.Task[int]:
+    """Let a call be under way."""
     work.gate.clear()
-    calls = []
-    for _ in range(LANES):
-        calls.append(asyncio.create_task(batches.put(0)))
+    call = asyncio.create_task(batches.put(0))
+    await turns()
+    assert work.batches == [[0]]
+    return call
+
+
+async def turns() -> None:
+    """Let those that can go on do so."""
+    for _ in range(3):
         await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    assert work.batches == [[0]] * LANES
-    return calls
 
 
 async def test_a_call_on_an_idle_process_is_done_at_once_and_alone(work: Work) -> None:
@@ -58,14 +61,42 @@ async def test_a_call_on_an_idle_process_is_done_at_once_and_alone(work: Work) -
     assert work.batches == [[1], [2]]
 
 
-async def test_calls_that_arrive_while_all_lanes_are_busy_go_together_and_each_gets_its_own(work: Work) -> None:
-    batches = Batches(work, lanes=LANES)
+@pytest.mark.parametrize("lanes", [1, LANES])
+async def test_calls_that_arrive_while_one_is_under_way_go_together_and_each_gets_its_own(
+    work: Work, lanes: int
+) -> None:
+    batches = Batches(work, lanes=lanes)
     first = await busy(work, batches)
     others = [asyncio.create_task(batches.put(number)) for number in (1, 2, 3)]
-    await asyncio.sleep(0)
+    await turns()
     work.gate.set()
-    assert await asyncio.gather(*first, *others) == [0] * LANES + [2, 4, 6]
-    assert work.batches[LANES:] == [[1, 2, 3]]
+    assert await asyncio.gather(first, *others) == [0, 2, 4, 6]
+    assert work.batches == [[0], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("lanes", [1, LANES])
+async def test_a_crowd_does_not_wait_for_what_is_under_way_where_there_is_another_lane(work: Work, lanes: int) -> None:
+    batches = Batches(work, lanes=lanes)
+    first = await busy(work, batches)
+    others = [asyncio.create_task(batches.put(1)) for _ in range(CROWD + 3)]
+    await turns()
+    assert work.batches[1:] == [[1] * (CROWD + 3)] * (lanes - 1)
+    work.gate.set()
+    assert await asyncio.gather(first, *others) == [0] + [2] * (CROWD + 3)
+
+
+async def test_what_is_under_way_for_long_holds_nobody_up(work: Work) -> None:
+    batches = Batches(work, lanes=LANES)
+    first = await busy(work, batches)
+    batches._sent_at -= 1.1 * SLOW_SECONDS
+    second = asyncio.create_task(batches.put(1))
+    await turns()
+    third = asyncio.create_task(batches.put(2))
+    await turns()
+    assert work.batches == [[0], [1]]
+    work.gate.set()
+    assert [await call for call in (first, second, third)] == [0, 2, 4]
+    assert work.batches[2:] == [[2]]
 
 
 async def test_a_batch_holds_no_more_than_it_may_and_a_call_that_is_larger_goes_alone(work: Work) -> None:
@@ -96,30 +127,30 @@ async def test_a_database_that_is_away_is_not_asked_again_for_each_call(work: Wo
 
 
 async def test_a_caller_that_is_cancelled_takes_nothing_back_and_harms_nobody(work: Work) -> None:
-    batches = Batches(work, lanes=LANES)
+    batches = Batches(work)
     first = await busy(work, batches)
     leaving, staying = (asyncio.create_task(batches.put(number)) for number in (1, 2))
     await asyncio.sleep(0)
-    first[0].cancel()
+    first.cancel()
     leaving.cancel()
     work.gate.set()
     assert await staying == 4
-    assert work.batches[LANES:] == [[1, 2]]
-    assert await asyncio.gather(*first, leaving, return_exceptions=True) != []
+    assert work.batches == [[0], [1, 2]]
+    await asyncio.wait({first, leaving})
     assert leaving.cancelled()
     assert await batches.put(3) == 6
 
 
 async def test_what_changes_nothing_is_not_done_for_a_caller_that_has_left(work: Work) -> None:
-    batches = Batches(work, lanes=LANES, wanted_only=True)
+    batches = Batches(work, wanted_only=True)
     first = await busy(work, batches)
     leaving, staying = (asyncio.create_task(batches.put(number)) for number in (1, 2))
     await asyncio.sleep(0)
     leaving.cancel()
     await asyncio.sleep(0)
     work.gate.set()
-    assert await asyncio.gather(*first, staying) == [0, 0, 4]
-    assert work.batches[LANES:] == [[2]]
+    assert [await call for call in (first, staying)] == [0, 4]
+    assert work.batches == [[0], [2]]
 
 
 async def test_one_who_does_not_wait_is_told_what_came_and_cannot_harm_the_others(work: Work) -> None:
