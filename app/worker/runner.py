@@ -281,11 +281,10 @@ class Runner:
         it is time to look for them: the reply to a claim was lost, or an end could not be written.
         """
         self._look.clear()
-        worker_id = self._heartbeat.worker_id
         if time.monotonic() >= self._astray_due:
-            running, held = await self._compared(worker_id)
+            running, held = await self._compared()
         else:
-            running = dict(self._running)
+            running, worker_id = dict(self._running), self._heartbeat.worker_id
             held = await self._control.holdings(worker_id, of=[task_id for task_id, _ in running]) if running else []
         cancelled = {(it.task_id, it.epoch): it.cancel_requested for it in held}
         for key, attempt in running.items():
@@ -294,11 +293,11 @@ class Runner:
             elif cancelled[key]:
                 attempt.stop("cancel")
 
-    async def _compared(self, worker_id: UUID) -> tuple[dict[Key, Attempt], list[Holding]]:
+    async def _compared(self) -> tuple[dict[Key, Attempt], list[Holding]]:
         """What we run, and all that the database thinks we run; what it should not is given back."""
-        began = time.monotonic()
         async with self._claiming:
-            running = dict(self._running)
+            began = time.monotonic()
+            running, worker_id = dict(self._running), self._heartbeat.worker_id
             held = await self._control.holdings(worker_id)
             now = time.monotonic()
             self._astray_due = now + rest(SWEEP_SECONDS, now - began)
