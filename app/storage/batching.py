@@ -1,7 +1,7 @@
 """Calls that come together, done together: one statement and one commit for all that arrived during the last one.
 
-There are no timers. A call that finds nothing under way is sent at once, alone; what arrives meanwhile goes together in
-the next statement. So a batch is as large as the load makes it, and an idle process is as quick as without.
+No call is held back for others to come. One that finds nothing under way is sent at once, alone; what arrives meanwhile
+goes together in the next statement. So a batch is as large as the load makes it, and an idle process is as quick as without.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from app.errors import StoreUnavailable
 
@@ -27,7 +27,7 @@ CROWD = 64
 the other. Fewer calls go together instead: a statement costs PostgreSQL as much as some ten rows of it."""
 
 SLOW_SECONDS = 0.1
-"""What has been under way for so long may never come back, and holds up nobody else."""
+"""What has been under way for so long may never come back: what waits for it is sent by another lane."""
 
 
 class Batches(Generic[A, R]):
@@ -55,8 +55,9 @@ class Batches(Generic[A, R]):
         wanted_only: bool = False,
     ) -> None:
         self._work, self._most, self._size, self._wanted_only = work, most, size, wanted_only
-        self._most_lanes, self._lanes = lanes, set[asyncio.Task[None]]()
-        self._busy, self._sent_at = 0, 0.0
+        self._most_lanes = lanes
+        self._lanes: dict[asyncio.Task[None], float] = {}  # since when each is at its batch
+        self._hurry: asyncio.TimerHandle | None = None
         self._waiting: deque[tuple[A, Waiter[R]]] = deque()
 
     async def put(self, call: A) -> R:
@@ -75,21 +76,36 @@ class Batches(Generic[A, R]):
 
     def _add(self, call: A, waiter: Waiter[R]) -> None:
         self._waiting.append((call, waiter))
-        if self._busy == 0 or (self._busy < self._most_lanes and self._is_urgent()):
-            self._busy += 1
-            lane = asyncio.create_task(self._run(), context=Context())  # no caller's own: it works for all of them
-            self._lanes.add(lane)
-            lane.add_done_callback(self._lanes.discard)
+        self._see_to_it()
 
-    def _is_urgent(self) -> bool:
+    def _see_to_it(self) -> None:
+        """See that what waits is sent, now or in time."""
+        loop = asyncio.get_running_loop()
+        if not self._lanes or (len(self._lanes) < self._most_lanes and self._is_urgent(loop.time())):
+            lane = asyncio.create_task(self._run(), context=Context())  # no caller's own: it works for all of them
+            self._lanes[lane] = loop.time()
+            lane.add_done_callback(self._leaves)
+        elif len(self._lanes) < self._most_lanes and self._hurry is None:
+            self._hurry = loop.call_later(SLOW_SECONDS, self._hurried)
+
+    def _is_urgent(self, now: float) -> bool:
         """Whether what waits is not to wait for what is under way."""
-        return len(self._waiting) >= CROWD or asyncio.get_running_loop().time() - self._sent_at > SLOW_SECONDS
+        return len(self._waiting) >= CROWD or now - min(self._lanes.values()) >= SLOW_SECONDS
+
+    def _hurried(self) -> None:
+        self._hurry = None
+        if self._waiting:
+            self._see_to_it()
+
+    def _leaves(self, lane: asyncio.Task[None]) -> None:
+        self._lanes.pop(lane, None)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
+        lane: Any = asyncio.current_task()
         try:
             while batch := self._next():
-                self._sent_at = loop.time()
+                self._lanes[lane] = loop.time()
                 calls = [call for call, _ in batch]
                 for (_, waiter), came in zip(batch, await self._done(calls), strict=True):
                     if not isinstance(waiter, asyncio.Future):
@@ -101,7 +117,7 @@ class Batches(Generic[A, R]):
                     else:
                         waiter.set_result(came)
         finally:
-            self._busy -= 1  # here, not when the task is done: a call that comes in between would find no lane
+            self._leaves(lane)  # here, not when the task is done: a call that comes in between would find no lane
 
     def _next(self) -> list[tuple[A, Waiter[R]]]:
         batch: list[tuple[A, Waiter[R]]] = []

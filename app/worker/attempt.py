@@ -441,12 +441,21 @@ def _stands(outcome: Outcome, written: Task | list[Task]) -> Outcome:
 
 def _shown(error: BaseException) -> tuple[BaseException, str]:
     """An error and its traceback for operators; where its class keeps it from being shown, one that says so."""
+    # An error's class, and the module that it comes from, are the author's, and may break when they are looked at.
     try:
-        bool(error)  # who writes it asks for that
-        return error, storable("".join(traceback.format_exception(error)), TRACEBACK_CHARACTERS)
-    except Exception as broken:  # noqa: BLE001  an error's class is the author's, and may break when it is looked at
+        return error, _traceback(error)
+    except Exception as broken:  # noqa: BLE001
         says = f"{type(error).__qualname__} was raised, and cannot be shown: {type(broken).__name__}"
-        return _shown(RuntimeError(says).with_traceback(error.__traceback__))
+    try:
+        plain = RuntimeError(says).with_traceback(error.__traceback__)
+        return plain, _traceback(plain)
+    except Exception:  # noqa: BLE001
+        return RuntimeError(says), says
+
+
+def _traceback(error: BaseException) -> str:
+    bool(error)  # whoever writes it to the log asks for that
+    return storable("".join(traceback.format_exception(error)), TRACEBACK_CHARACTERS)
 
 
 def storable(text: str, limit: int = MESSAGE_CHARACTERS) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from app.domain.pace import rest
+from app.domain.pace import LONGEST_SECONDS, rest
 from app.domain.task import EVER
 
 REACHES = (*(timedelta(seconds=seconds) for seconds in (0.1, 1, 10, 100)), None)
@@ -21,12 +21,13 @@ class LookBack:
 
     Before the oldest task that the last claim found there are only rows that are dead, as many as were claimed since
     the oldest transaction in the database began, and tasks whose commit took longer than that of others. The later such
-    a commit came, the more rows there may be to read, so each reach has its turn by what it cost the last time.
+    a commit came, the more rows there may be to read, so each reach has its turn by what it cost the last time, and at
+    the latest after the time that it reaches back.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._oldest = EVER
+        self._oldest, self._usual = EVER, 0.0
         self._due = [0.0] * len(REACHES)
         self._reach = 0
 
@@ -44,9 +45,12 @@ class LookBack:
             began: when, by the clock.
             oldest: since when the first task that it saw had waited.
         """
-        now = self._clock()
+        now, reach = self._clock(), REACHES[self._reach]
+        if self._reach == 0:
+            self._usual = now - began  # whatever the reach: the way there and back, the rows that were claimed
+        longest = LONGEST_SECONDS if reach is None else min(LONGEST_SECONDS, reach.total_seconds())
         self._due[: self._reach] = [max(due, now + AGAIN_SECONDS) for due in self._due[: self._reach]]
-        self._due[self._reach] = now + rest(AGAIN_SECONDS, now - began)
+        self._due[self._reach] = now + rest(AGAIN_SECONDS, now - began - self._usual, longest=longest)
         self._oldest = oldest
 
     @property

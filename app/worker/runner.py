@@ -115,7 +115,7 @@ class Runner:
             lease_seconds=lease_seconds,
             version=__version__,
             on_fence=partial(_call_soon, loop, self._stop_all),
-            on_lost=partial(_call_soon, loop, self._abandon_all),
+            on_lost=partial(_call_soon, loop, self._abandon_others),
         )
 
     @property
@@ -206,8 +206,8 @@ class Runner:
                 return
             portion = min(free, max(PORTION, self._slots // 2))
             began = time.monotonic()
-            since = self._look_back.since()
-            claims = await self._control.claim(self._heartbeat.worker_id, list(self._tools), portion, since=since)
+            worker_id, since = self._heartbeat.worker_id, self._look_back.since()
+            claims = await self._control.claim(worker_id, list(self._tools), portion, since=since)
             self._look_back.looked(began, claims.oldest)
             if claims.more and len(claims) == portion < free:
                 self._wake.set()
@@ -218,7 +218,7 @@ class Runner:
             ):  # the process stood still meanwhile: others may have them by now
                 log.warning("released tasks whose claim took longer than the lease is good for", tasks=len(claims))
                 astray = [(claim.task_id, claim.epoch) for claim in claims]
-                await self._control.release(self._heartbeat.worker_id, astray)
+                await self._control.release(worker_id, astray)
                 return
             for claim in claims:
                 try:
@@ -322,9 +322,11 @@ class Runner:
         for attempt in self._running.values():
             attempt.stop("shutdown")
 
-    def _abandon_all(self) -> None:
+    def _abandon_others(self, worker_id: UUID) -> None:
+        """This is our id now: what was claimed under another is no longer ours."""
         for attempt in self._running.values():
-            attempt.abandon()
+            if attempt.claim.worker_id != worker_id:
+                attempt.abandon()
 
     # -- stopping ------------------------------------------------------------------------------------------
 
@@ -356,7 +358,7 @@ class Runner:
         return [
             repeat("sweep", 0.0, self._sweep_once_due),
             repeat("rescue", min(rescue.INTERVAL_SECONDS, self._lease), lambda: rescue.rescue(store, beat)),
-            repeat("expire", expire.INTERVAL_SECONDS, lambda: expire.expire(store)),
+            repeat("expire", expire.INTERVAL_SECONDS, lambda: expire.expire(store), longest=expire.LONGEST_SECONDS),
             repeat("purge", purge.INTERVAL_SECONDS, lambda: purge.purge(store)),
             repeat("publish", publish.INTERVAL_SECONDS, lambda: publish.publish(store, self._registry)),
         ]
@@ -381,6 +383,6 @@ def _tell(attempt: Attempt, span: traces.Attempted, seconds: float) -> None:
     span.ended(outcome, failed=outcome in FAULTY)
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None], *_: object) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *args: object) -> None:
     """From the heartbeat's thread: act on the worker's loop."""
-    loop.call_soon_threadsafe(act)
+    loop.call_soon_threadsafe(act, *args)

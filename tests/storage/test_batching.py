@@ -10,6 +10,7 @@ import pytest
 
 from app.errors import StoreUnavailable
 from app.storage.batching import CROWD, SLOW_SECONDS, Batches
+from tests.support.waiting import eventually
 
 LANES = 2
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
@@ -23,11 +24,19 @@ class Work:
         self.gate = asyncio.Event()
         self.gate.set()
         self.for_whom: set[str] = set()
+        self.last = asyncio.Event()
+
+    def let_one_go(self) -> None:
+        """Let the batch that came last go on."""
+        self.last.set()
 
     async def __call__(self, numbers: Sequence[int]) -> list[int | Exception]:
         self.batches.append(list(numbers))
         self.for_whom.add(WHO.get())
-        await self.gate.wait()
+        self.last = asyncio.Event()
+        await asyncio.wait(
+            [asyncio.create_task(gate.wait()) for gate in (self.gate, self.last)], return_when=asyncio.FIRST_COMPLETED
+        )
         if 13 in numbers:
             raise ValueError("13 is nothing")
         if 99 in numbers:
@@ -85,18 +94,40 @@ async def test_a_crowd_does_not_wait_for_what_is_under_way_where_there_is_anothe
     assert await asyncio.gather(first, *others) == [0] + [2] * (CROWD + 3)
 
 
-async def test_what_is_under_way_for_long_holds_nobody_up(work: Work) -> None:
+async def test_what_is_under_way_for_long_holds_nobody_up_though_nobody_comes_after(work: Work) -> None:
     batches = Batches(work, lanes=LANES)
     first = await busy(work, batches)
-    batches._sent_at -= 1.1 * SLOW_SECONDS
     second = asyncio.create_task(batches.put(1))
-    await turns()
-    third = asyncio.create_task(batches.put(2))
-    await turns()
-    assert work.batches == [[0], [1]]
+
+    async def sent() -> bool:
+        return work.batches == [[0], [1]]
+
+    await eventually(sent)
     work.gate.set()
-    assert [await call for call in (first, second, third)] == [0, 2, 4]
-    assert work.batches[2:] == [[2]]
+    assert [await call for call in (first, second)] == [0, 2]
+
+
+async def test_what_another_lane_has_done_meanwhile_does_not_make_it_seem_quick(work: Work) -> None:
+    batches = Batches(work, lanes=LANES)
+    first = await busy(work, batches)
+    (lane,) = batches._lanes
+    batches._lanes[lane] -= SLOW_SECONDS
+    for number in (1, 2):
+        call = asyncio.create_task(batches.put(number))
+        await turns()
+        assert work.batches[-1] == [number]
+        work.let_one_go()
+        assert await call == 2 * number
+    work.gate.set()
+    assert await first == 0
+
+
+async def test_calls_of_one_moment_after_a_long_rest_go_together(work: Work) -> None:
+    batches = Batches(work, lanes=LANES)
+    assert await batches.put(1) == 2
+    assert await asyncio.gather(*(batches.put(2) for _ in range(3))) == [4, 4, 4]
+    assert work.batches == [[1], [2, 2, 2]]
+    assert batches._lanes == {}
 
 
 async def test_a_batch_holds_no_more_than_it_may_and_a_call_that_is_larger_goes_alone(work: Work) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from app.domain.task import EVER
 from app.worker.lookback import AGAIN_SECONDS, REACHES, LookBack
@@ -64,12 +67,12 @@ def test_each_reach_has_its_turn_by_what_it_cost_the_last_time() -> None:
     look_back = LookBack(clock)
     reach(look_back, clock, took=0.4)  # of all: not before 20 s
     clock.now += AGAIN_SECONDS
-    assert reach(look_back, clock, took=0.2) == REACHES[-2]  # not before 10 s
+    assert reach(look_back, clock, took=0.1) == REACHES[-2]  # not before 5 s
     seen = []
-    for _ in range(9):
+    for _ in range(4):
         clock.now += 1.0
         seen.append(reach(look_back, clock))
-    assert seen == [REACHES[-3]] * 9
+    assert seen == [REACHES[-3]] * 4
     clock.now += 1.01
     assert reach(look_back, clock) == REACHES[-2]
 
@@ -84,6 +87,26 @@ def test_a_look_at_all_does_not_bring_forward_the_turn_of_another() -> None:
     assert reach(look_back, clock, took=0.3) is None  # not before 15 s
     clock.now += AGAIN_SECONDS
     assert reach(look_back, clock) == REACHES[-3]
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_reach_does_not_rest_for_longer_than_it_reaches_back(at: int) -> None:
+    clock = Clock()
+    look_back = LookBack(clock)
+    reach(look_back, clock)
+    look_back._due = [0.0] * (at + 1) + [math.inf] * (len(REACHES) - at - 1)
+    back = REACHES[at]
+    assert back is not None
+    assert reach(look_back, clock, took=5.0) == back
+    clock.now += back.total_seconds() + 0.01
+    assert reach(look_back, clock) == back
+
+
+def test_where_every_claim_takes_long_none_rests_for_that() -> None:
+    clock = Clock()
+    look_back = LookBack(clock)
+    seen = [reach(look_back, clock, took=0.45) for _ in range(100)]
+    assert seen.count(None) >= 15
 
 
 def test_claims_begin_before_the_oldest_task_that_the_last_one_found() -> None:
