@@ -1,7 +1,8 @@
 """Calls that come together, done together: one statement and one commit for all that arrived during the last one.
 
 No call is held back for others to come. One that finds nothing under way is sent at once, alone; what arrives meanwhile
-goes together in the next statement. So a batch is as large as the load makes it, and an idle process is as quick as without.
+goes together in the next statement. So a batch is as large as the load makes it, and an idle process is as quick as
+without.
 """
 
 from __future__ import annotations
