@@ -11,11 +11,14 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import cast
 
 from aiohttp import HttpVersion11, web
 
 from app.domain.task import Json
 from app.http.accept import SSE, Accept
+from app.http.connections import Connection
 from app.http.origins import SERVER, let_read
 from app.http.replies import Whole, result
 from app.methods.call import carry_through
@@ -57,7 +60,7 @@ class Exchange:
         self._keepalive_seconds, self._write_seconds = keepalive_seconds, write_seconds
         self._stream: web.StreamResponse | None = None
         self._streaming = False
-        self._due: asyncio.TimerHandle | None = None
+        self._connection = cast(Connection, request.protocol)
         self._alive: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
         self._written_at = asyncio.get_running_loop().time()
@@ -76,13 +79,12 @@ class Exchange:
         if self._accept.sse:
             self._streaming = True
             seconds = patience * self._keepalive_seconds
-            self._due = asyncio.get_running_loop().call_later(seconds, self._grow_old, seconds)
+            self._connection.remind(seconds, partial(self._grow_old, seconds))
 
     async def finish(self) -> None:
         """There is nothing more to say but the reply."""
         self._streaming = False
-        if self._due is not None:
-            self._due.cancel()
+        self._connection.forget()
         if self._alive is not None:
             self._alive.cancel()
             await asyncio.wait({self._alive})

@@ -59,6 +59,7 @@ SUPPORTED: tuple[str, ...] = ("2026-07-28", "DRAFT-2026-v1")
 LEGACY: tuple[str, ...] = ("2025-11-25", "2025-06-18", "2025-03-26")
 """Revisions that a client opens with `initialize`, the newest first."""
 
+_REVISIONS = {revision.value: revision for revision in Revision}
 _CODES = {
     ErrorKind.PARSE: -32700,
     ErrorKind.INVALID_REQUEST: -32600,
@@ -211,7 +212,7 @@ def _revision(in_header: str | None, in_body: str | None) -> Revision:
     if declared not in SUPPORTED and not (declared in LEGACY and declared == in_header):
         data = {"supported": list(SUPPORTED), "requested": printable(declared)}
         raise Refusal(ErrorKind.UNSUPPORTED_VERSION, "Unsupported protocol version", data)
-    return Revision(declared)
+    return _REVISIONS[declared]
 
 
 def _meta(params: dict[str, Any]) -> dict[str, Any]:
