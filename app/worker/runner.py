@@ -358,7 +358,7 @@ class Runner:
         return [
             repeat("sweep", 0.0, self._sweep_once_due),
             repeat("rescue", min(rescue.INTERVAL_SECONDS, self._lease), lambda: rescue.rescue(store, beat)),
-            repeat("expire", expire.INTERVAL_SECONDS, lambda: expire.expire(store), longest=expire.LONGEST_SECONDS),
+            repeat("expire", expire.INTERVAL_SECONDS, lambda: expire.expire(store), rests=True),
             repeat("purge", purge.INTERVAL_SECONDS, lambda: purge.purge(store)),
             repeat("publish", publish.INTERVAL_SECONDS, lambda: publish.publish(store, self._registry)),
         ]

@@ -12,8 +12,6 @@ from app.telemetry import metrics
 log = structlog.get_logger(__name__)
 
 INTERVAL_SECONDS = 5.0
-LONGEST_SECONDS = 20.0
-"""Up to this where looking takes long: beside a transaction that stays open, it reads all that ended in time, too."""
 
 
 async def expire(store: Store) -> int:

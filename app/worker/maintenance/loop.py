@@ -17,20 +17,18 @@ log = structlog.get_logger(__name__)
 LONGEST_PAUSE_SECONDS = 60.0
 
 
-async def repeat(
-    name: str, seconds: float, body: Callable[[], Awaitable[object]], *, longest: float | None = None
-) -> None:
+async def repeat(name: str, seconds: float, body: Callable[[], Awaitable[object]], *, rests: bool = False) -> None:
     """Run body again and again, every so many seconds, until this is cancelled.
 
-    A body that fails is logged and tried again after a pause that doubles with each failure in a row. With
-    `longest`, one that took long and says that there was nothing (0) to do is given a longer rest, up to that.
+    A body that fails is logged and tried again after a pause that doubles with each failure in a row. One
+    that `rests` is given a longer rest where it took long and says that there was nothing (0) to do.
     """
     failures, counted = 0, LOOP_FAILURES.labels(name)
     while True:
         began, pause = time.monotonic(), seconds
         try:
-            if await body() == 0 and longest is not None:
-                pause = rest(seconds, time.monotonic() - began, longest=longest)
+            if await body() == 0 and rests:
+                pause = rest(seconds, time.monotonic() - began)
             failures = 0
         except StoreUnavailable:
             failures += 1
