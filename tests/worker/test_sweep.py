@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -91,3 +91,17 @@ async def test_what_happens_to_its_tasks_is_seen_though_it_looks_seldom_for_thos
         await happens(tasks, task_id)
         await asyncio.wait_for(probe.stopped.wait(), WAIT_SECONDS)
         assert runner._astray_due == math.inf
+
+
+async def test_under_a_new_id_only_what_was_claimed_under_another_is_abandoned(db_url: str) -> None:
+    probe = Probe()
+    wait = probe.tool()
+    async with working(db_url, wait) as (tasks, runner):
+        await tasks.start(wait)
+        await asyncio.wait_for(probe.begun.wait(), WAIT_SECONDS)
+        (attempt,) = runner._running.values()
+        runner._abandon_others(attempt.claim.worker_id)
+        await asyncio.sleep(0)
+        assert not attempt._replay.stale.is_set
+        runner._abandon_others(uuid4())
+        assert attempt._replay.stale.is_set
